@@ -121,9 +121,9 @@ export type {
   Amounts,
   Lease,
   Limiter,
+  LimitStatus,
   LimitSubject,
   Reservation,
-  Standing,
 } from "./src/limits/limiter.ts";
 export type { ReplicaReport } from "./src/upstream/replicas.ts";
 export type {

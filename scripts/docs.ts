@@ -1,5 +1,5 @@
 /**
- * `npm run docs [-- tables|faults|behaviours|pictures|api|map|task NAME]`: writes the generated
+ * `npm run docs [-- tables|faults|behaviours|pictures|api|map|site|task NAME]`: writes the generated
  * parts of the README and of `docs/`.
  * - `tables`: from the sources and from the results of `npm run bench`
  * - `faults` by runtime, and `behaviours` by runtime and framework: from the reports of the last
@@ -7,6 +7,8 @@
  * - `pictures` of the console: with the one file of the last `npm run build`
  * - `api`: the reference of the library, from its docstrings, in `docs/api/`, which is not
  *   committed
+ * - `site`: a static site of the pages, in `dist/site/`. `--serve` then serves it,
+ *   `--screenshots FOLDER` then takes pictures of it
  * - `map`: prints each source file with its subject
  * - `task NAME`: performs the page `docs/tasks/NAME.md`. It writes files, types commands and checks
  *   output exactly as the page says
@@ -32,6 +34,10 @@ if (isWanted("pictures")) {
 }
 if (wanted === "api") writeApi("docs/api");
 if (wanted === "map") console.log(makeMap());
+if (wanted === "site") {
+  const { runSite } = await import("./site/build.ts");
+  await runSite(process.argv.slice(3));
+}
 if (wanted === "task") {
   const { performTask } = await import("../tests/docs/task_run.ts");
   await performTask(`docs/tasks/${process.argv[3]}.md`, (text) => process.stdout.write(text));

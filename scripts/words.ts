@@ -1,8 +1,7 @@
 /**
  * `npm run words [-- PHRASE]`: counts phrases that make sentences hard to read, in comments,
- * messages, test titles and pages. `npm run check` fails if a room has a forbidden phrase, or
- * uses a limited one more often than it does today. With a phrase, such as `may`, it prints every
- * place.
+ * messages, test titles and pages. `npm run check` fails if a room has a forbidden phrase, or too
+ * many of a limited one. With a phrase, such as `may`, it prints every place.
  */
 import { globSync, readFileSync } from "node:fs";
 import process from "node:process";
@@ -11,7 +10,7 @@ import { gfmFromMarkdown } from "mdast-util-gfm";
 import { gfm } from "micromark-extension-gfm";
 import { SyntaxKind } from "typescript/unstable/ast";
 import { closeSources, listSources, nodesOf, parseSource } from "./sources.ts";
-import { AIMS, LIMITS, type PhraseName, PHRASES, type RoomName } from "./words/phrases.ts";
+import { LIMITS, type PhraseName, PHRASES, type RoomName } from "./words/phrases.ts";
 
 /** A piece of text, with its place for people. */
 interface Piece {
@@ -125,10 +124,9 @@ for (const [room, pieces] of Object.entries(ROOMS) as [RoomName, () => Iterable<
   }
   const cells = Array.from(counts, ([name, count]) => {
     const rate = name === "forbidden" ? count : per10000(count, words);
-    const isOver = rate > LIMITS[room][name];
+    const isOver = rate > LIMITS[name];
     isGood &&= !isOver;
-    const aim = rate > AIMS[name] ? ` (aim ${AIMS[name]})` : "";
-    return `${name} ${rate}${isOver ? ` (OVER ${LIMITS[room][name]})` : aim}`;
+    return `${name} ${rate}${isOver ? ` (OVER ${LIMITS[name]})` : ""}`;
   });
   console.log(`${room}, ${words} words: ${cells.join(", ")}`);
 }

@@ -27,7 +27,7 @@ import { type Handler, toHandler } from "./http/web.ts";
 import { BodyMemory } from "./inbound/body.ts";
 import { withCors } from "./inbound/cors.ts";
 import { createHostTable } from "./inbound/host.ts";
-import { ExchangePlaces, OpenExchanges } from "./exchange/open_exchanges.ts";
+import { ExchangeSlots, OpenExchanges } from "./exchange/open_exchanges.ts";
 import { embedDurable } from "./steps/durable/setup.ts";
 import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import { handleRequest } from "./pipeline.ts";
@@ -100,7 +100,7 @@ export interface GatewayParts {
  */
 export interface SharedLoad {
   /** Slots for the open exchanges of all gateways. */
-  readonly exchanges: ExchangePlaces;
+  readonly exchanges: ExchangeSlots;
   /** Memory for the bodies of all gateways. */
   readonly bodies: BodyMemory;
 }
@@ -276,12 +276,12 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   const { clock = systemClock, transport = createFetchTransport(), shared } = overrides;
   const providers = toProviders(config, { ...overrides, transport, clock });
   const { maxExchanges } = config.limits;
-  const open = new OpenExchanges(shared?.exchanges ?? new ExchangePlaces(maxExchanges));
+  const open = new OpenExchanges(shared?.exchanges ?? new ExchangeSlots(maxExchanges));
   let isReady = true;
   let isClosing = false;
   const assertWelcome = () => {
     if (isClosing) throw new GatewayError("gateway_draining");
-    if (open.places.isOverfull) throw new GatewayError("gateway_overloaded");
+    if (open.slots.isOverfull) throw new GatewayError("gateway_overloaded");
   };
   const pipeline = toPipeline(config, overrides, { clock, open, assertWelcome, providers });
   const handle: Handler["handle"] = (request) => handleRequest(request, pipeline);

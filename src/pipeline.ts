@@ -34,7 +34,7 @@ import {
   toQuery,
   toUnknownError,
 } from "./operations/router.ts";
-import { admit, assertMetered, enter, subjectsOf } from "./steps/admission.ts";
+import { admit, admitBeforeBody, assertMetered, subjectsOf } from "./steps/admission.ts";
 import { BODILESS, bytesOf, type Call } from "./steps/call.ts";
 import { record } from "./steps/durable/recorded_call.ts";
 import { answerRecorded } from "./steps/durable/recording_request.ts";
@@ -77,7 +77,7 @@ export async function handleRequest(
     const { method, url, headers } = request;
     const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
     noteOperation(operation, provider, arrival);
-    const presentedKey = readGatewayCredential(headers, provider); // 3
+    const presentedKey = readGatewayCredential(headers, provider, gateway.holdsKey); // 3
     const { keys, digest, clock, identity } = gateway;
     const stored = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
     return await run(identify(stored, presentedKey, operation, provider, arrival));
@@ -90,7 +90,7 @@ export async function handleRequest(
 async function run(flow: Flow): Promise<GatewayResponse> {
   const { operation, subjects, recording } = flow;
   if (operation.isOwn) return await answerRecorded(flow);
-  if (subjects.length > 0) await enter(flow); // 4: the checks that need no body
+  if (subjects.length > 0) await admitBeforeBody(flow); // 4: the checks that need no body
   const call = await read(flow); // 5
   if (recording !== undefined) return await record(recording, call, flow, carry);
   return await carry(call, flow);

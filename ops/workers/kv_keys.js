@@ -2,7 +2,7 @@
  * `node kv_keys.js gateway-keys.json [listed.json]`: the file that `sallyport keys` writes, as Workers KV takes it.
  *
  * Writes put.json for `wrangler kv bulk put`. Given what `wrangler kv key list` printed, it writes delete.json for
- * `wrangler kv bulk delete` too: secrets from before the last rotations. They have to go, or they stay good.
+ * `wrangler kv bulk delete` too: secrets from before the last rotations. They have to be removed, or they stay valid.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";

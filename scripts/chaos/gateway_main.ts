@@ -174,8 +174,8 @@ async function start(
     durable,
   });
   const countLeases = () => {
-    const standings = limiter.standings([{ name: "key:caller", limits: { concurrency: MANY } }]);
-    return standings.reduce((sum, { used }) => sum + used, 0);
+    const statuses = limiter.statuses([{ name: "key:caller", limits: { concurrency: MANY } }]);
+    return statuses.reduce((sum, { used }) => sum + used, 0);
   };
   const countRecordings = () => ({
     running: durable?.running ?? 0,

@@ -19,6 +19,11 @@ export const IN_STREAM: readonly string[] = [
 /** Errors that occur only in a stream. */
 const ONLY_IN_STREAM = ["upstream_stream_truncated"];
 
+/** A message as Markdown: without the escape, `<gateway key>` would be an unknown element. */
+function toMarkdown(message: string): string {
+  return message.replace(/`[^`]*`|<(?=[a-z])/gi, (part) => part === "<" ? "\\<" : part);
+}
+
 const entries = Object.entries(ERRORS) as [string, ErrorSpec][];
 
 /** @returns By status: errors that callers get before an answer begins */
@@ -31,7 +36,7 @@ export function makeErrors(): string {
       `\`${type}\``,
       param === null ? "" : `\`${param}\``,
       shouldRetry ? retryAfterS === undefined ? "yes" : "later" : "no",
-      message,
+      toMarkdown(message),
     ]);
   return toTable(["status", "code", "type", "param", "retry", "message"], rows);
 }
@@ -41,14 +46,14 @@ export function makeAdminErrors(): string {
   const rows = Object.entries(ADMIN_ERRORS).toSorted(([, a], [, b]) => a.status - b.status)
     .map((
       [code, { status, type, message }],
-    ) => [String(status), `\`${code}\``, `\`${type}\``, message]);
+    ) => [String(status), `\`${code}\``, `\`${type}\``, toMarkdown(message)]);
   return toTable(["status", "code", "type", "message"], rows);
 }
 
 /** @returns Errors that can end a stream that has begun */
 export function makeStreamErrors(): string {
   const rows = entries.filter(([code]) => IN_STREAM.includes(code))
-    .map(([code, { outcome, message }]) => [`\`${code}\``, `\`${outcome}\``, message]);
+    .map(([code, { outcome, message }]) => [`\`${code}\``, `\`${outcome}\``, toMarkdown(message)]);
   return toTable(["code", "outcome in the log", "message"], rows);
 }
 
@@ -57,7 +62,9 @@ export function makeOutcomes(): string {
   const rows = (Object.keys(OUTCOMES) as Outcome[]).map((outcome) => {
     const [usual, of4xx] = [502, 404].map((status) => concernOf({ outcome, status }));
     // The gateway never answers the other outcomes with a 4xx.
-    const concern = outcome === "upstream_error" ? `${usual}, with a 4xx ${of4xx}` : usual ?? "";
+    const concern = outcome === "upstream_error"
+      ? `\`${usual}\`, with a 4xx \`${of4xx}\``
+      : `\`${usual}\``;
     return [`\`${outcome}\``, concern, OUTCOMES[outcome]];
   });
   return toTable(["outcome", "concerns", "meaning"], rows);

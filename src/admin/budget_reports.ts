@@ -11,7 +11,7 @@ import type { LimitMode, LimitSet } from "../config/limit_set.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { type Budget, formatMoney, periodEnd } from "../config/units.ts";
 import type { GatewayKey, KeyRegistry } from "../keys/key_store.ts";
-import { BUDGET_NAMES, type BudgetName, isBudget } from "../limits/limit_kinds.ts";
+import { BUDGET_NAMES, type BudgetName, isBudget, isMoney } from "../limits/limit_kinds.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { DAY_MS, HOUR_MS, UsageUnavailable } from "../usage/counts.ts";
 import { readRecentCallers, type RecentCaller } from "../usage/recent_callers.ts";
@@ -145,17 +145,17 @@ export class BudgetReports {
    */
   async list(query: BudgetQuery): Promise<BudgetList> {
     const { subjects, next } = await this.#find(query);
-    const standings: BudgetUse[] = [];
+    const uses: BudgetUse[] = [];
     for (let from = 0; from < subjects.length; from += ASKED_AT_ONCE) {
       const some = subjects.slice(from, from + ASKED_AT_ONCE);
-      standings.push(
-        ...(await Promise.all(some.map((subject) => this.#standingsOf(subject)))).flat(),
+      uses.push(
+        ...(await Promise.all(some.map((subject) => this.#usesOf(subject)))).flat(),
       );
       await this.#parts.rest();
     }
     const now = this.#parts.now();
-    const recent = await this.#readRecent(standings, now);
-    return { budgets: standings.map((standing, at) => toView(standing, recent?.[at], now)), next };
+    const recent = await this.#readRecent(uses, now);
+    return { budgets: uses.map((use, at) => toView(use, recent?.[at], now)), next };
   }
 
   /** Finds the keys, callers and teams of a page. */
@@ -223,25 +223,25 @@ export class BudgetReports {
     };
   }
 
-  async #standingsOf(subject: Subject): Promise<BudgetUse[]> {
+  async #usesOf(subject: Subject): Promise<BudgetUse[]> {
     const { of, id, limits } = subject;
-    const standings = await this.#parts.limiter.status({ name: `${of}:${id}`, limits });
-    return standings.flatMap(({ name, used }) => {
+    const statuses = await this.#parts.limiter.status({ name: `${of}:${id}`, limits });
+    return statuses.flatMap(({ name, used }) => {
       if (!isBudget(name)) return [];
       const budget = limits[name];
       if (budget === undefined) return [];
-      const unit = limits.spend && name === "spend" ? limits.spend.currency : "tokens";
+      const unit = limits.spend && isMoney(name) ? limits.spend.currency : "tokens";
       return [{ subject, name, budget, unit, used }];
     });
   }
 
   /** Reads the use for the average; `undefined` if usage can't be read. */
   async #readRecent(
-    standings: readonly BudgetUse[],
+    uses: readonly BudgetUse[],
     now: number,
   ): Promise<readonly RecentUse[] | undefined> {
     const { hoursMs } = this.#parts.config.usage;
-    const subjects = standings.map(({ subject, budget }) => ({
+    const subjects = uses.map(({ subject, budget }) => ({
       kind: subject.of,
       id: subject.id,
       from: now - Math.min(PACE_MS[budget.period], hoursMs),
@@ -275,19 +275,19 @@ function listPlans(identity: readonly IdentityConfig[]): ReadonlyMap<string, Lim
 /** Returns the use since the start of the averaged time: in tokens, or in 10^-9 of the currency. */
 function recentAmount(recent: RecentUse | undefined, { name }: BudgetUse): number {
   if (recent === undefined) return 0;
-  return name === "spend" ? toNano(recent.cost) : recent.tokens;
+  return isMoney(name) ? toNano(recent.cost) : recent.tokens;
 }
 
 /** Describes a budget. */
-function toView(standing: BudgetUse, recent: RecentUse | undefined, now: number): BudgetView {
-  const { subject, name, unit, used } = standing;
+function toView(use: BudgetUse, recent: RecentUse | undefined, now: number): BudgetView {
+  const { subject, name, unit, used } = use;
   const { of, id, about } = subject;
-  const { limit, period } = standing.budget;
+  const { limit, period } = use.budget;
   const toAmount = (amount: number): number =>
-    name === "spend" ? Number(formatMoney(amount)) : Math.round(amount);
+    isMoney(name) ? Number(formatMoney(amount)) : Math.round(amount);
   const renewsAt = periodEnd(period, now);
   const since = recent?.since;
-  const amount = recentAmount(recent, standing);
+  const amount = recentAmount(recent, use);
   const perMs = since === undefined ? 0 : amount / Math.max(now - since, MIN_PACE_MS);
   const runsOutAt = used < limit && perMs > 0 ? now + (limit - used) / perMs : Infinity;
   return {

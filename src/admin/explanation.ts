@@ -19,6 +19,7 @@ import type { CallerTokens } from "../keys/identity/verifier.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyStore } from "../keys/key_store.ts";
 import { type AskedLimits, DryLimiter } from "../limits/dry_limiter.ts";
+import { isMoney } from "../limits/limit_kinds.ts";
 import { type Limiter, reservedOf } from "../limits/limiter.ts";
 import { subjectsOf } from "../steps/admission.ts";
 import { type Deadlines, shorten } from "../upstream/forward.ts";
@@ -219,27 +220,27 @@ async function withUnasked(
   const limits = config.providers[provider]?.limits;
   const shared = limits === undefined ? [] : [{ name: `provider:${provider}`, limits }];
   const found = subjectsOf(key, { subjects: shared }, config).map(({ name, limits }) => {
-    const known = asked.standings.filter(({ subject }) => subject.name === name);
+    const known = asked.statuses.filter(({ subject }) => subject.name === name);
     return known.length > 0 ? known : status({ name, limits });
   });
-  return { ...asked, standings: (await Promise.all(found)).flat() };
+  return { ...asked, statuses: (await Promise.all(found)).flat() };
 }
 
 function toExplainedLimits(
-  { standings, reservation }: AskedLimits,
+  { statuses, reservation }: AskedLimits,
 ): Pick<Explanation, "limits" | "reservation"> {
   const { expected, most } = reservation;
-  const currency = standings.map(({ subject }) => subject.limits.spend?.currency).find((each) =>
+  const currency = statuses.map(({ subject }) => subject.limits.spend?.currency).find((each) =>
     each !== undefined
   );
-  const limits = standings.map((standing): ExplainedLimit => {
-    const { subject, name } = standing;
+  const limits = statuses.map((status): ExplainedLimit => {
+    const { subject, name } = status;
     const { mode } = subject.limits;
-    const amount = reservedOf(standing, reservation);
+    const amount = reservedOf(status, reservation);
     return {
       subject: subject.name,
-      ...toLimitUse(standing),
-      takes: name === "spend" ? Number(formatMoney(amount)) : amount,
+      ...toLimitUse(status),
+      takes: isMoney(name) ? Number(formatMoney(amount)) : amount,
       ...(mode !== undefined && { mode }),
     };
   });
@@ -300,8 +301,8 @@ function toExplainedRefusal(
   { isLookedUp, key, record }: Noted,
   config: Config,
 ): ExplainedRefusal {
-  const told = answer.headers["sallyport-error"] ?? "";
-  const code = isErrorCode(told) ? told : "internal_error";
+  const stated = answer.headers["sallyport-error"] ?? "";
+  const code = isErrorCode(stated) ? stated : "internal_error";
   const facts = { config, provider: record?.provider, isLookedUp, key, cause: record?.cause };
   return {
     status: answer.status,

@@ -70,7 +70,7 @@ export class KeyAdministration {
     const { keys, digest, now } = this.#parts;
     this.#assertFits(policy, Object.keys(policy));
     if (policy.expiresAt !== undefined && policy.expiresAt <= now()) {
-      throw new KeyStoreError("Cannot make a key that has expired already: give a time to come");
+      throw new KeyStoreError("Cannot make a key that has expired already: set a later time");
     }
     const made = createKey(policy, { digest, now: now() });
     return {
@@ -101,8 +101,8 @@ export class KeyAdministration {
   async #withUse({ id, limits }: GatewayKey, view: KeyView): Promise<KeyView> {
     const { limiter } = this.#parts;
     if (limiter === undefined || limits === undefined) return view;
-    const standings = await limiter.status({ name: `key:${id}`, limits });
-    return { ...view, use: standings.map(toLimitUse) };
+    const statuses = await limiter.status({ name: `key:${id}`, limits });
+    return { ...view, use: statuses.map(toLimitUse) };
   }
 
   /** Changes the settings of a key; `undefined` removes one. */

@@ -4,8 +4,8 @@
  * @module
  */
 import { formatMoney } from "../config/units.ts";
-import { isWindowed, type LimitName } from "../limits/limit_kinds.ts";
-import type { Standing } from "../limits/limiter.ts";
+import { isMoney, isWindowed, type LimitName } from "../limits/limit_kinds.ts";
+import type { LimitStatus } from "../limits/limiter.ts";
 
 /** The use of one limit. */
 export interface LimitUse {
@@ -21,11 +21,11 @@ export interface LimitUse {
   readonly resetsIn?: string;
 }
 
-/** Describes the state of one limit for administrators. */
-export function toLimitUse(standing: Standing): LimitUse {
-  const { name, limit, used } = standing;
-  const { spend } = standing.subject.limits;
-  const amounts = name === "spend" && spend !== undefined
+/** Describes the status of one limit for administrators. */
+export function toLimitUse(status: LimitStatus): LimitUse {
+  const { name, limit, used } = status;
+  const { spend } = status.subject.limits;
+  const amounts = isMoney(name) && spend !== undefined
     ? {
       limit: Number(formatMoney(limit)),
       used: Number(formatMoney(used)),
@@ -35,6 +35,6 @@ export function toLimitUse(standing: Standing): LimitUse {
   return {
     name,
     ...amounts,
-    ...(isWindowed(name) && { resetsIn: `${Math.ceil(standing.resetMs / 1000)}s` }),
+    ...(isWindowed(name) && { resetsIn: `${Math.ceil(status.resetMs / 1000)}s` }),
   };
 }

@@ -34,8 +34,8 @@ export class ProviderReports {
       Object.entries(this.#providers).map(async ([name, provider]) => {
         const { limits } = provider;
         if (limits === undefined) return { name, use: [] };
-        const standings = await this.#limiter.status({ name: `provider:${name}`, limits });
-        return { name, limits: toLimitsJson(limits), use: standings.map(toLimitUse) };
+        const statuses = await this.#limiter.status({ name: `provider:${name}`, limits });
+        return { name, limits: toLimitsJson(limits), use: statuses.map(toLimitUse) };
       }),
     );
   }

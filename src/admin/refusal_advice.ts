@@ -38,7 +38,8 @@ const listHosts = ({ providers }: Config): string =>
 
 /** Advice on a refused identity token, by reason. */
 const TOKEN_ADVICE: Readonly<Record<TokenFault, string>> = {
-  token_form: "the identity token is cut or too long, or its typ is not that of a bearer token: " +
+  token_form:
+    "the identity token is cut or too long, or its typ is not the type of a bearer token: " +
     "send it whole",
   token_issuer: "no issuer in identity has the token's iss and aud, for callers: compare them",
   token_algorithm: "the token's algorithm is none of the issuer's algorithms in identity",
@@ -47,8 +48,7 @@ const TOKEN_ADVICE: Readonly<Record<TokenFault, string>> = {
   token_signature: "the token was changed, or signed by another issuer: get a new one",
   token_expired: "get a new token, or raise maxAge in identity if it has not expired",
   token_early: "set the clocks of the issuer and of this machine, or raise leeway in identity",
-  token_claims:
-    "the token's claims are not those that claims and require in identity ask for: compare them",
+  token_claims: "the token's claims do not match claims and require in identity: compare them",
   token_revoked: "the token was revoked: sallyport tokens list; get a new one",
 };
 
@@ -83,8 +83,7 @@ function explainKey({ isLookedUp, key, cause }: RefusedFacts): string {
 }
 
 const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
-  invalid_host:
-    "send a plain host or host:port in Host; a proxy in front has to pass it on as it came",
+  invalid_host: "send a plain host or host:port in Host; a proxy in front must not change it",
   unknown_host: ({ config }) =>
     `call one of these, or add the host to providers.NAME.hosts: ${listHosts(config)}`,
   not_found: "check the base URL, which ends in /v1, and the path before it; " +

@@ -30,8 +30,8 @@ export class TeamReports {
     return await Promise.all(
       Object.entries(this.#teams).map(async ([name, team]) => {
         const { limits } = team;
-        const standings = await this.#limiter.status({ name: `team:${name}`, limits });
-        return { name, limits: toLimitsJson(limits), use: standings.map(toLimitUse) };
+        const statuses = await this.#limiter.status({ name: `team:${name}`, limits });
+        return { name, limits: toLimitsJson(limits), use: statuses.map(toLimitUse) };
       }),
     );
   }

@@ -82,7 +82,7 @@ export class TokenAdministration {
     const value = by && tokens[by];
     if (by === undefined || value === undefined || given.length > 1) {
       throw new KeyStoreError(
-        "Cannot tell which tokens to revoke: give one of jti, subject and id",
+        "Cannot tell which tokens to revoke: name one of jti, subject and id",
       );
     }
     const { issuer } = this.#issuerOf(tokens);
@@ -117,7 +117,7 @@ export class TokenAdministration {
     const names = identity.map(({ name }) => name).join(", ");
     throw new KeyStoreError(
       id === undefined
-        ? `Cannot tell the issuer of these tokens: give one of ${names}`
+        ? `Cannot tell the issuer of these tokens: name one of ${names}`
         : "Cannot find the issuer of this id: " +
           `it begins with ${TOKEN_ID_PREFIX} and one of ${names}`,
     );

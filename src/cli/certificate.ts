@@ -31,7 +31,7 @@ function readHosts(text: string): [string, ...string[]] {
   };
   if (![first, ...rest].every(isHost)) {
     throw new CommandLineError(
-      "--hosts takes names and addresses without ports, such as localhost,127.0.0.1,::1",
+      "--hosts expects names and addresses without ports, such as localhost,127.0.0.1,::1",
     );
   }
   return [first, ...rest];
@@ -41,7 +41,7 @@ function readLife(text: string): number {
   const lifeMs = parseDuration(text);
   if (lifeMs >= DAY_MS && lifeMs <= MAX_LIFE_DAYS * DAY_MS) return lifeMs;
   throw new CommandLineError(
-    `--expires takes a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`,
+    `--expires expects a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`,
   );
 }
 
@@ -74,7 +74,7 @@ export function certificateCommand(options: CommandOptions): void {
   const taken = Object.values(files).filter((file) => existsSync(file));
   if (taken.length > 0 && force !== true) {
     throw new CommandLineError(
-      `cannot write ${taken.join(" and ")}: already there. Use --force to replace what is there`,
+      `cannot write ${taken.join(" and ")}: already there. Use --force to replace it`,
     );
   }
   const { cert, key } = createSelfSignedCertificate(names, lifeMs);
@@ -90,7 +90,7 @@ No client trusts it by default. To try it out, make callers trust it:
   NODE_EXTRA_CA_CERTS=${files.cert}   Node and Bun
   DENO_CERT=${files.cert}             Deno
   SSL_CERT_FILE=${files.cert}         Python, Go and other users of OpenSSL
-Beyond that, take one from a certificate authority.
+For others, get one from a certificate authority.
 `,
   );
 }

@@ -10,7 +10,7 @@ import { findWarnings } from "../config/warnings.ts";
 import { Engines } from "../serve/engines.ts";
 import { maskSecrets } from "../serve/masked_config.ts";
 import { prepare, readSource } from "../serve/prepare.ts";
-import { report } from "./command.ts";
+import { CommandLineError, report } from "./command.ts";
 import { listUnpriced } from "./unpriced_usage.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { toPlain } from "./table.ts";
@@ -23,10 +23,14 @@ import type { CommandOptions } from "./options.ts";
  * flags for it.
  *
  * @throws {ConfigError} For a mistake in it
+ * @throws {CommandLineError} If two files are named
  */
 export async function checkCommand(options: CommandOptions): Promise<void> {
-  const { config: file, "env-file": envFiles, usage: asksUsage } = options;
-  const asksFlags = options["deno-flags"];
+  const { config, operand, "env-file": envFiles, "deno-flags": asksFlags, usage: asksUsage } = options;
+  if (config !== undefined && operand !== undefined) {
+    throw new CommandLineError("check reads one file: name it alone, or with --config");
+  }
+  const file = operand ?? config;
   if (asksFlags) return printDenoFlags(file, envFiles);
   const source = readSource(file);
   const { assembly } = await prepare(source, {
@@ -35,9 +39,9 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
     isOffline: true,
   });
   await assembly.close();
-  const config = checkConfig(source.input);
-  process.stdout.write(`${JSON.stringify(maskSecrets(config), null, 2)}\n`);
-  for (const warning of findWarnings(config)) report(formatWarning(warning));
+  const checked = checkConfig(source.input);
+  process.stdout.write(`${JSON.stringify(maskSecrets(checked), null, 2)}\n`);
+  for (const warning of findWarnings(checked)) report(formatWarning(warning));
   if (asksUsage) {
     for (const line of await listUnpriced(loadConfig(file))) report(`usage: ${toPlain(line)}`);
   }

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import type { WrittenLimits } from "../config/limit_set.ts";
 import type { OptionName } from "./option_table.ts";
 
 /** A command in the table. */
@@ -44,6 +45,17 @@ const USAGE_TEXTS: Texts = {
   team: "only the usage of this team's keys",
 };
 
+type LimitOption = keyof WrittenLimits;
+const limitOptions: Readonly<Record<LimitOption, true>> = {
+  requests: true,
+  tokens: true,
+  concurrency: true,
+  budget: true,
+  mode: true,
+};
+/** Options that set a key's limits. */
+export const LIMIT_OPTIONS: readonly LimitOption[] = Object.keys(limitOptions) as LimitOption[];
+
 /** Settings of a key that a command creates or changes. */
 const KEY_SETTINGS: Options = [
   "name",
@@ -51,18 +63,14 @@ const KEY_SETTINGS: Options = [
   "models",
   "operations",
   "team",
-  "requests",
-  "tokens",
-  "concurrency",
-  "budget",
-  "mode",
+  ...LIMIT_OPTIONS,
   "durable",
   "metadata",
   "expires",
 ];
 const KEY_TEXTS: Texts = {
   team: "the team that it belongs to",
-  expires: "the end of the key: a duration from now, or a time",
+  expires: "the end of the key: a duration from now, its last day (UTC), or a time",
 };
 
 /** All commands. The verbs of `keys` and `usage export` have two words. */
@@ -70,7 +78,7 @@ export const COMMANDS = {
   "init": {
     text: "write a first configuration, a key, a certificate",
     notes:
-      "At a terminal it asks for what no option says; elsewhere it takes openai, local and file. It replaces nothing.",
+      "At a terminal it asks for each choice that no option makes. Elsewhere it chooses openai, local and file. It replaces no file.",
     options: ["config", "env-file", "upstream", "host", "port", "keys", "yes", "force"],
     texts: { config: "the file to write; else ./gateway.jsonc" },
     example: "sallyport init --upstream groq --host gw.example.com --keys file",
@@ -79,7 +87,7 @@ export const COMMANDS = {
   "serve": {
     text: "start the gateway",
     notes:
-      "On SIGHUP it reads its configuration again; what the command line says stays as it is. On SIGTERM it drains.",
+      "On SIGHUP it reads its configuration again. Options of the command line stay in effect. On SIGTERM it drains.",
     options: ["config", "env-file", "workers", "log", "server"],
     example: "sallyport serve --config gateway.jsonc --workers auto",
   },
@@ -89,14 +97,15 @@ export const COMMANDS = {
     example: "sallyport demo",
   },
   "check": {
+    operand: "[FILE]",
     text: "check the configuration and print the effective one",
     options: ["config", "env-file", "deno-flags", "usage"],
-    example: "sallyport check --config gateway.jsonc",
+    example: "sallyport check gateway.jsonc",
   },
   "health": {
     text: "ask the running gateway if it is ready, or alive",
-    options: ["config", "env-file", "live"],
-    example: "sallyport health --live",
+    options: ["config", "env-file", "live", "current", "wait"],
+    example: "sallyport health --wait 30s",
     fails: "the gateway does not run, or is not ready",
   },
   "keys create": {
@@ -114,12 +123,13 @@ export const COMMANDS = {
   "keys show": {
     operand: "ID",
     text: "show all that is known of a key",
+    notes: "ID is the id, or the whole key, which is not printed.",
     options: ["config", "env-file", "json"],
     example: "sallyport keys show 4fJ0bR7sQm2K",
   },
   "keys update": {
     operand: "ID",
-    text: "change a key; the value off takes a setting away",
+    text: "change a key; the value off removes a setting",
     options: ["config", "env-file", ...KEY_SETTINGS, "json"] as Options,
     texts: KEY_TEXTS as Texts,
     example: "sallyport keys update 4fJ0bR7sQm2K --requests 60/min --models off",
@@ -160,7 +170,7 @@ export const COMMANDS = {
     example: "sallyport keys import keys.jsonl",
   },
   "keys confirm": {
-    text: "say that the keys in Redis are all, after it has lost some",
+    text: "confirm that Redis has all keys, after data loss",
     options: ["config", "env-file"],
     example: "sallyport keys confirm",
   },
@@ -178,7 +188,7 @@ export const COMMANDS = {
     example: "sallyport tokens list",
   },
   "usage": {
-    text: "show what was used and what it costs",
+    text: "show usage and its cost",
     options: ["config", "env-file", ...USAGE_FILTERS, "prices", "limit", "csv", "json"] as Options,
     texts: {
       ...USAGE_TEXTS,
@@ -236,7 +246,7 @@ export const COMMANDS = {
     operand: "[FILE...]",
     text: "print, filter and sum the JSON access log",
     notes:
-      "It reads files, or standard input as it comes. Lines of others pass as they are; with a filter, --sum or --json they are left out and counted.",
+      "It reads files, or standard input as it arrives. Lines that are not of the log pass unchanged; with a filter, --sum or --json they are left out and counted.",
     options: [
       "id",
       "key",
@@ -255,9 +265,9 @@ export const COMMANDS = {
     ],
     texts: {
       key: "only exchanges of keys with this in their id",
-      provider: "only those of this provider",
-      model: "only those with this in their model",
-      operation: "only those with this in their operation",
+      provider: "only exchanges with this provider",
+      model: "only exchanges with this in their model",
+      operation: "only exchanges with this in their operation",
       json: "print the lines as they are, or the sums as JSON",
     },
     example: "sallyport log --outcome errors --since 2h access.log",
@@ -289,7 +299,7 @@ export const COMMANDS = {
   },
   "explain": {
     operand: "REQUEST",
-    text: "show what the gateway would do with a request, and why",
+    text: "show how the gateway would handle a request, and why",
     notes:
       "REQUEST is a file, or - for standard input: raw HTTP, an entry of a HAR file or a command line of curl. No provider is called, and nothing counts against limits.",
     options: ["config", "env-file", "json"],

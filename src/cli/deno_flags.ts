@@ -240,18 +240,18 @@ export function printDenoFlags(named: string | undefined, envFiles: readonly str
   }
   if (loaded.config.identity?.some(({ jwks }) => jwks === undefined)) {
     report(
-      "an issuer may publish its keys at another host: add that of its jwks_uri to --allow-net",
+      "an issuer can publish its keys at another host: add the host of its jwks_uri to --allow-net",
     );
   }
   if (listen.some(({ port }) => port === 0)) {
-    report("port 0 takes any free one: name a port to allow no other");
+    report("port 0 means any free port: name a port to allow no other");
   }
   const foreign = findForeign(replacedFiles(loaded));
   if (foreign !== undefined) {
     report(
       `warning: the flags open the folder ${foreign.folder} to reading and writing, ` +
-        `which also holds ${foreign.name}. ` +
-        "Give the key file a folder that holds nothing else, such as keys/gateway-keys.json",
+        `which also contains ${foreign.name}. ` +
+        "Put the key file into a folder that contains nothing else, such as keys/gateway-keys.json",
     );
   }
 }

@@ -5,19 +5,34 @@
  * @module
  */
 import process from "node:process";
+import { setTimeout } from "node:timers/promises";
 import * as v from "valibot";
+import { parseDuration } from "../config/units.ts";
 import { loadConfig } from "../serve/load_config.ts";
+import { digestConfig } from "../serve/masked_config.ts";
 import { type AdminAnswer, askAdmin, toAdminUrl } from "./admin_client.ts";
 import { CommandLineError, print, report } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 
 /** The longest silence of the gateway. Milliseconds. */
 const ASK_MS = 5000;
+/** The pause between two questions, and the shortest time for an answer. Milliseconds. */
+const PAUSE_MS = 100;
 
 const HealthSchema = v.object({
   status: v.picklist(["alive", "starting", "ready", "draining"]),
   openExchanges: v.exactOptional(v.number()),
+  config: v.exactOptional(v.object({ digest: v.string() })),
 });
+
+/** A question about the health of a gateway. */
+interface Question {
+  /** Its admin listener. */
+  readonly origin: string;
+  readonly path: "/livez" | "/readyz";
+  /** The digest of the configuration that it must use; `undefined` for any. */
+  readonly digest: string | undefined;
+}
 
 function readHealth({ text }: AdminAnswer): v.InferOutput<typeof HealthSchema> | undefined {
   try {
@@ -27,20 +42,47 @@ function readHealth({ text }: AdminAnswer): v.InferOutput<typeof HealthSchema> |
   }
 }
 
-/** Asks for the gateway's health. */
-async function look(origin: string, path: string): Promise<[text: string, isWell: boolean]> {
-  const answer = await askAdmin(`${origin}${path}`, { timeout: ASK_MS }).catch(() => null);
+/** Asks for the gateway's health. @param timeout The longest silence, milliseconds */
+async function look(
+  { origin, path, digest }: Question,
+  timeout: number,
+): Promise<[text: string, isWell: boolean]> {
+  const answer = await askAdmin(`${origin}${path}`, { timeout }).catch(() => null);
   if (answer === undefined) return [`no gateway runs at ${origin}`, false];
   if (answer === null) return [`the gateway at ${origin} does not answer as it should`, false];
   const health = readHealth(answer);
   if (health === undefined) {
-    return [`what answers at ${origin} is no gateway: see admin in the configuration`, false];
+    return [`the server at ${origin} is no gateway: see admin in the configuration`, false];
   }
-  const { status, openExchanges } = health;
+  const { status, openExchanges, config } = health;
   const open = openExchanges === undefined
     ? ""
     : `, ${openExchanges} exchange${openExchanges === 1 ? "" : "s"} open`;
-  return [`the gateway at ${origin} is ${status}${open}`, answer.status === 200];
+  const text = `the gateway at ${origin} is ${status}${open}`;
+  if (digest === undefined || config?.digest === digest) return [text, answer.status === 200];
+  return [`${text}, with another configuration: reload it by SIGHUP, or restart it`, false];
+}
+
+/** Asks until the gateway is well, for a limited time. */
+async function waitUntilWell(
+  question: Question,
+  waitMs: number,
+): Promise<[text: string, isWell: boolean]> {
+  const deadline = performance.now() + waitMs;
+  for (;;) {
+    const leftMs = deadline - performance.now();
+    const seen = await look(question, Math.min(ASK_MS, Math.max(PAUSE_MS, leftMs)));
+    const [, isWell] = seen;
+    if (isWell || performance.now() + PAUSE_MS > deadline) return seen;
+    await setTimeout(PAUSE_MS);
+  }
+}
+
+/** Reads the longest time to wait. Milliseconds. */
+function readWait(text: string): number {
+  const waitMs = parseDuration(text);
+  if (Number.isNaN(waitMs)) throw new CommandLineError('--wait needs a duration such as "30s"');
+  return waitMs;
 }
 
 /**
@@ -50,15 +92,26 @@ async function look(origin: string, path: string): Promise<[text: string, isWell
  * @throws {CommandLineError} If the configuration has no admin listener that can be called
  * @throws {ConfigError} For a mistake in the configuration
  */
-export async function healthCommand({ config: file, live }: CommandOptions): Promise<void> {
-  const { admin } = loadConfig(file).config;
+export async function healthCommand(options: CommandOptions): Promise<void> {
+  const { config: file, live, current, wait } = options;
+  if (live && current) throw new CommandLineError("health accepts --live or --current, not both");
+  const waitMs = wait === undefined ? undefined : readWait(wait);
+  const { config } = loadConfig(file);
+  const { admin } = config;
   if (admin === undefined || admin.port === 0) {
     throw new CommandLineError(
       "health is asked for at the admin listener: configure admin with a port",
     );
   }
-  const [text, isWell] = await look(toAdminUrl(admin), live ? "/livez" : "/readyz");
+  const question: Question = {
+    origin: toAdminUrl(admin),
+    path: live ? "/livez" : "/readyz",
+    digest: current ? digestConfig(config) : undefined,
+  };
+  const [text, isWell] = waitMs === undefined
+    ? await look(question, ASK_MS)
+    : await waitUntilWell(question, waitMs);
   if (isWell) return print(`${text}\n`);
-  report(text);
+  report(wait === undefined ? text : `${text} (asked for ${wait})`);
   process.exitCode = 1;
 }

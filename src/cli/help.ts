@@ -91,7 +91,7 @@ function toGeneralHelp(): string[] {
     "Usage\n  sallyport COMMAND [OPTIONS]",
     `Commands\n${toCommands(COMMAND_NAMES)}`,
     `Options\n${toOptions(GENERAL_OPTIONS)}`,
-    "sallyport help COMMAND says what a command takes.",
+    "sallyport help COMMAND explains a command.",
   ];
 }
 

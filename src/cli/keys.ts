@@ -8,6 +8,7 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import * as v from "valibot";
 import { KeyAdministration, type KeyView } from "../admin/key_administration.ts";
+import { gatewayKeyId } from "../keys/key_format.ts";
 import { DEFAULT_OVERLAP } from "../keys/lifecycle.ts";
 import { type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
 import { exportKeys, importKeys, readKeyLines } from "../keys/key_transfer.ts";
@@ -17,9 +18,10 @@ import { describeIssue } from "../config/issue.ts";
 import { KeyPatchSchema, type KeyPolicy } from "../config/key.ts";
 import { assemble } from "../serve/compose.ts";
 import { loadConfig } from "../serve/load_config.ts";
+import type { WrittenLimits } from "../config/limit_set.ts";
 import { parseDuration } from "../config/units.ts";
 import { CommandLineError } from "./command.ts";
-import { specOf } from "./command_table.ts";
+import { LIMIT_OPTIONS, specOf } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold, toPlain } from "./table.ts";
 
@@ -46,23 +48,24 @@ const SETTINGS = [
   "expires",
   "metadata",
 ] as const;
-const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
-type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
+type SettingName = typeof SETTINGS[number] | keyof WrittenLimits;
 /** Messages for options whose form differs from the configuration's. */
 const FORMS: Readonly<Record<string, string>> = {
-  expires:
-    'expected a duration such as "90d", up to 36500d, or a time such as 2027-01-31T00:00:00Z',
+  expires: 'expected a duration such as "90d", up to 36500d, a day such as 2027-01-31, ' +
+    "or a time such as 2027-01-31T00:00:00Z",
 };
 
 function splitList(option: string, text: string): string[] {
   const items = text.split(",").map((item) => item.trim()).filter((item) => item !== "");
   if (items.length === 0) {
-    throw new CommandLineError(`--${option} takes one name or several, with commas between them`);
+    throw new CommandLineError(`--${option} expects one name or several, with commas between them`);
   }
   return items;
 }
 
+/** Reads the end of a key. A day is the key's last one: the key ends with it (UTC). */
 function toExpiry(text: string): string {
+  if (/^\d{4}-\d{2}-\d{2}$/.test(text)) return `${text}T23:59:59.999Z`;
   const ms = parseDuration(text);
   return ms <= MAX_EXPIRY_MS ? new Date(Date.now() + ms).toISOString() : text;
 }
@@ -71,7 +74,7 @@ function toMetadata(pairs: readonly string[]): Record<string, string> {
   return Object.fromEntries(pairs.map((pair) => {
     const [name = "", ...value] = pair.split("=");
     if (name === "" || value.join("=") === "") {
-      throw new CommandLineError("--metadata takes name=value");
+      throw new CommandLineError("--metadata expects name=value");
     }
     return [name, value.join("=")];
   }));
@@ -84,7 +87,7 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
   if (given.length === 1 && text === OFF) return null;
   // An unset variable in a script produces an empty value. It must not create a key without limits.
   if (given.includes("")) {
-    throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
+    throw new CommandLineError(`--${name} is empty: set a value, or leave it out`);
   }
   switch (name) {
     case "providers":
@@ -111,7 +114,7 @@ function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
   const read = (names: readonly SettingName[]) =>
     names.filter((name) => options[name] !== undefined)
       .map((name) => [name, readOption(options, name)] as const);
-  const limits = read(LIMITS);
+  const limits = read(LIMIT_OPTIONS);
   const input = Object.fromEntries([
     ...read(SETTINGS),
     ...(limits.length > 0 ? [["limits", Object.fromEntries(limits)] as const] : []),
@@ -127,7 +130,7 @@ function readPatch(options: CommandOptions): Partial<KeyPolicy> {
   const patch = readPolicy(options);
   if (Object.keys(patch).length > 0) return patch;
   throw new CommandLineError(
-    `keys update takes what to change: --${[...SETTINGS, ...LIMITS].join(", --")}`,
+    `keys update expects a change: --${[...SETTINGS, ...LIMIT_OPTIONS].join(", --")}`,
   );
 }
 
@@ -143,17 +146,18 @@ function toNames(names: readonly string[] | undefined): string {
 /** Formats a budget. Money includes its currency, tokens have no unit. */
 const toBudget = (budget: string): string => budget.includes(" ") ? budget : `${budget} tokens`;
 
-function toLimits(limits: NonNullable<KeyView["limits"]>): string {
-  const { requests, tokens, concurrency, budget = [], mode } = limits;
-  const parts = [
-    requests && `${requests} requests`,
-    tokens && `${tokens} tokens`,
-    concurrency && `${concurrency} at once`,
-    ...[budget].flat().map((each) => toBudget(String(each))),
-    mode === "observe" && "(observed)",
-    mode === "strict" && "(strict)",
-  ];
-  return parts.filter(Boolean).join(", ");
+/** Texts of limits in the list of keys. */
+const LIMIT_TEXTS: Readonly<Record<keyof WrittenLimits, (limit: unknown) => string>> = {
+  requests: (rate) => `${rate} requests`,
+  tokens: (rate) => `${rate} tokens`,
+  concurrency: (count) => `${count} at once`,
+  budget: (budget) => [budget].flat().map((each) => toBudget(String(each))).join(", "),
+  mode: (mode) => mode === "enforce" ? "" : `(${mode === "observe" ? "observed" : mode})`,
+};
+
+function toLimits(limits: WrittenLimits): string {
+  const texts = LIMIT_OPTIONS.map((name) => limits[name] && LIMIT_TEXTS[name](limits[name]));
+  return texts.filter(Boolean).join(", ");
 }
 
 /** Returns the cells of a key, in the order of the titles in {@link toTable}. */
@@ -235,7 +239,7 @@ function readLimit(text: string | undefined): number {
   const limit = text === undefined ? DEFAULT_LISTED : Number(text);
   const isInRange = limit >= 1 && limit <= MAX_LISTED;
   if (Number.isInteger(limit) && isInRange) return limit;
-  throw new CommandLineError("--limit takes a whole number from 1 to 1000000");
+  throw new CommandLineError("--limit expects a whole number from 1 to 1000000");
 }
 
 async function list(keys: KeyAdministration, options: CommandOptions): Promise<void> {
@@ -246,7 +250,7 @@ async function list(keys: KeyAdministration, options: CommandOptions): Promise<v
   if (shown.length === 0) {
     const isAll = options.search === undefined;
     return printText(
-      isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key is called so",
+      isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key matches",
     );
   }
   printText(toTable(shown));
@@ -266,7 +270,7 @@ async function printExport(keys: KeyRegistry): Promise<void> {
     printText(lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
   }
   if (damaged.length > 0) {
-    process.stderr.write(`left out, for their records are damaged: ${damaged.join(", ")}\n`);
+    process.stderr.write(`left out because their records are damaged: ${damaged.join(", ")}\n`);
   }
 }
 
@@ -311,11 +315,11 @@ async function confirm(keys: KeyRegistry): Promise<void> {
 /** Reads the time for which the old secret stays valid. Milliseconds. */
 function readOverlap({ overlap, now }: CommandOptions): number {
   if (now && overlap !== undefined) {
-    throw new CommandLineError("keys rotate takes --now or --overlap, not both");
+    throw new CommandLineError("keys rotate accepts --now or --overlap, not both");
   }
   const overlapMs = now ? 0 : parseDuration(overlap ?? DEFAULT_OVERLAP);
   if (Number.isNaN(overlapMs)) {
-    throw new CommandLineError('--overlap takes a duration such as "24h"');
+    throw new CommandLineError('--overlap expects a duration such as "24h"');
   }
   return overlapMs;
 }
@@ -325,7 +329,8 @@ async function run(
   registry: KeyRegistry,
   keys: KeyAdministration,
 ): Promise<void> {
-  const { operand: id = "" } = options;
+  const { operand = "" } = options;
+  const id = gatewayKeyId(operand) ?? operand;
   const isJson = options.json === true;
   const show = (view: KeyView) => isJson ? printJson(view) : printText(toLines(view));
   switch (options.command) {
@@ -363,7 +368,7 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
   const { command, operand } = options;
   const { operand: wanted } = specOf(command);
   if (wanted === "ID" && operand === undefined) {
-    throw new CommandLineError(`${command} takes the id of a key`);
+    throw new CommandLineError(`${command} expects the id of a key`);
   }
   const { config, directory } = loadConfig(options.config);
   // A Redis that only counts limits is not needed. Errors are thrown and printed once, so `report`

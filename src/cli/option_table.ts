@@ -34,7 +34,7 @@ export const OPTIONS = {
     type: "string",
     multiple: true,
     value: "FILE",
-    text: "variables as dotenv files hold them; what the environment sets wins",
+    text: "variables in dotenv form; the environment overrides them",
   },
   "upstream": {
     type: "string",
@@ -52,7 +52,7 @@ export const OPTIONS = {
   "workers": {
     type: "string",
     value: "N|auto",
-    text: "so many processes on the same addresses, auto for one a core",
+    text: "number of processes on the same addresses, auto for one per core",
   },
   "log": {
     type: "string",
@@ -71,19 +71,28 @@ export const OPTIONS = {
     text: "print the narrowest flags of deno run for the configuration, and nothing else",
   },
   "usage": { type: "boolean", text: "also list what was used in the last week without a price" },
-  "live": { type: "boolean", text: "ask whether the process answers, though it may be draining" },
+  "live": { type: "boolean", text: "ask whether the process answers, even while it drains" },
+  "current": {
+    type: "boolean",
+    text: "ask also whether it uses the configuration as it is now, such as after a reload",
+  },
+  "wait": {
+    type: "string",
+    value: "30s",
+    text: "ask until the answer is yes, for at most this time",
+  },
   "name": { type: "string", value: "NAME", text: "a name for people" },
-  "providers": { type: "string", value: "a,b", text: "providers that it may use" },
-  "models": { type: "string", value: "'gpt-*,o3'", text: "models that it may use" },
+  "providers": { type: "string", value: "a,b", text: "providers that it can use" },
+  "models": { type: "string", value: "'gpt-*,o3'", text: "models that it can use" },
   "operations": {
     type: "string",
     value: "chat,embeddings",
-    text: "groups of operations that it may use",
+    text: "groups of operations that it can use",
   },
   "team": {
     type: "string",
     value: "NAME",
-    text: "the team that it belongs to; usage: only that of its keys",
+    text: "the team that it belongs to; usage: only of its keys",
   },
   "requests": { type: "string", value: "600/min", text: "limit of requests" },
   "tokens": { type: "string", value: "100k/min", text: "limit of tokens" },
@@ -97,7 +106,7 @@ export const OPTIONS = {
   "mode": {
     type: "string",
     value: "observe|strict",
-    text: "count, but refuse nothing; or refuse what could exceed a limit",
+    text: "count, but refuse nothing; or also refuse calls that could exceed a limit",
   },
   "durable": {
     type: "string",
@@ -147,30 +156,34 @@ export const OPTIONS = {
   "outcome": {
     type: "string",
     value: "ok|errors|refused|cancelled",
-    text: "only exchanges that ended so",
+    text: "only exchanges with this outcome",
   },
   "status": { type: "string", value: "429|5xx", text: "only this status or class of them" },
-  "code": { type: "string", value: "TEXT", text: "only those with this in their code or cause" },
+  "code": {
+    type: "string",
+    value: "TEXT",
+    text: "only exchanges with this in their code or cause",
+  },
   "id": {
     type: "string",
     value: "ID",
-    text: "only the exchange with this x-request-id, with what it means",
+    text: "only the exchange with this x-request-id, explained",
   },
-  "min-duration": { type: "string", value: "2s", text: "only those that took at least so long" },
+  "min-duration": { type: "string", value: "2s", text: "only exchanges of at least this duration" },
   "min-first-token": {
     type: "string",
     value: "500ms",
-    text: "only those whose first token took at least so long",
+    text: "only exchanges with at least this time until the first token",
   },
   "since": {
     type: "string",
     value: "2h",
-    text: "only those that began since: how long ago, or a day or time (UTC)",
+    text: "only exchanges that began since then: how long ago, or a day or time (UTC)",
   },
   "until": {
     type: "string",
     value: "2027-02-01",
-    text: "only those that began before, in the same form",
+    text: "only exchanges that began before then, in the same form",
   },
   "sum": {
     type: "string",
@@ -225,7 +238,7 @@ export const OPTIONS = {
   "help": {
     type: "boolean",
     short: "h",
-    text: "print the help, after a command that of the command",
+    text: "print the help, or the help of a command",
   },
   "version": { type: "boolean", short: "v", text: "print the version; with --json more about it" },
 } as const;

@@ -12,7 +12,7 @@ import {
   isCommand,
   specOf,
 } from "./command_table.ts";
-import { findNearest } from "./nearest.ts";
+import { findNearest } from "../config/nearest.ts";
 import {
   GENERAL_OPTIONS,
   type OptionName,
@@ -63,7 +63,7 @@ function findCommand(
   const hint = suggest(second, verbs, `${first} `);
   if (hint !== "") throw new CommandLineError(`unknown command: ${command}${hint}`);
   throw new CommandLineError(
-    `${first} takes ${verbs.slice(0, -1).join(", ")} or ${verbs.at(-1)}`,
+    `${first} expects ${verbs.slice(0, -1).join(", ")} or ${verbs.at(-1)}`,
     first,
   );
 }
@@ -142,7 +142,7 @@ export function readCommandLine(args: readonly string[]): CommandOptions | Bare 
   );
   if (stray !== undefined) {
     const hint = suggest(stray, listOptions(command), "--");
-    throw new CommandLineError(`${command} takes no --${stray}${hint}`, command);
+    throw new CommandLineError(`${command} has no option --${stray}${hint}`, command);
   }
   return { ...values, command, operand: operands[0], ...(isList && { operands }) };
 }

@@ -53,7 +53,7 @@ function createKeyMaker(): () => KeyConfig | undefined {
 function readServer(name: string | undefined): ServerName | undefined {
   if (name === undefined) return undefined;
   if (name === "native" || name === "node") return name;
-  throw new CommandLineError("--server takes native or node");
+  throw new CommandLineError("--server expects native or node");
 }
 
 /** Formats of the log on the command line. */
@@ -62,7 +62,7 @@ const LOGS = ["json", "debug", "pretty", "off"] as const;
 function readLog(name: string | undefined): Config["log"] | undefined {
   const log = LOGS.find((each) => each === name);
   if (name === undefined || log !== undefined) return log;
-  throw new CommandLineError("--log takes json, debug, pretty or off");
+  throw new CommandLineError("--log expects json, debug, pretty or off");
 }
 
 /** Reads the number of workers. `auto` is one per core. */
@@ -70,7 +70,7 @@ function readWorkers(text = "1"): number {
   const count = text === "auto" ? availableParallelism() : Number(text);
   const isInRange = count >= 1 && count <= MAX_WORKERS;
   if (Number.isInteger(count) && isInRange) return count;
-  throw new CommandLineError(`--workers takes auto or a whole number from 1 to ${MAX_WORKERS}`);
+  throw new CommandLineError(`--workers expects auto or a whole number from 1 to ${MAX_WORKERS}`);
 }
 
 /** Parts of `serve` that do not change with the configuration. */

@@ -36,12 +36,12 @@ function readReport(text: string, origin: string): UsageReport {
     content = JSON.parse(text);
   } catch {
     throw new CommandLineError(
-      `what answers at ${origin} is no gateway: see admin in the configuration`,
+      `the server at ${origin} is no gateway: see admin in the configuration`,
     );
   }
   const report = v.safeParse(UsageReportSchema, content);
   if (report.success) return report.output;
-  throw new CommandLineError(`what answers at ${origin} is no gateway of this version`);
+  throw new CommandLineError(`the server at ${origin} is no gateway of this version`);
 }
 
 async function findReport(options: CommandOptions): Promise<UsageReport> {
@@ -97,12 +97,12 @@ function toCost(sums: UsageSums): string {
 
 /** Notes for counts whose names need an explanation. */
 const NOTES: readonly [keyof UsageSums, string][] = [
-  ["partial", "partial: broke off; what the provider had stated until then is counted"],
+  ["partial", "partial: broke off; the tokens that the provider had stated until then are counted"],
   [
     "estimated",
-    "estimated: the provider stated no tokens; ~ marks sums with what the gateway estimated",
+    "estimated: the provider stated no tokens; ~ marks sums with estimated tokens",
   ],
-  ["unmetered", "unmetered: the provider stated no tokens; these may have cost something"],
+  ["unmetered", "unmetered: the provider stated no tokens; these can have cost something"],
   ["failed", "failed: refused by the provider, or never reached it"],
   ["written", "written: tokens of input that were written to the provider's cache"],
   ["other", "other: tokens that were stated in sum only"],
@@ -218,7 +218,9 @@ function toCsv({ by, currency, rows }: UsageReport): string {
  * @throws {CommandLineError} For a mistake in the command, or if usage can't be read
  */
 export async function usageCommand(options: CommandOptions): Promise<void> {
-  if (options.json && options.csv) throw new CommandLineError("usage takes either --json or --csv");
+  if (options.json && options.csv) {
+    throw new CommandLineError("usage accepts either --json or --csv");
+  }
   try {
     const report = await findReport(options);
     if (options.json) return void print(`${JSON.stringify(report, null, 2)}\n`);

@@ -36,7 +36,7 @@ export function toTexts(
   for (const name of names) {
     const text = options[name];
     if (text === "") {
-      throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
+      throw new CommandLineError(`--${name} is empty: set a value, or leave it out`);
     }
     if (text !== undefined) texts[name] = String(text);
   }
@@ -87,7 +87,7 @@ async function readRefusal(
     content = JSON.parse(await collect(parts));
   } catch {
     return new CommandLineError(
-      `what answers at ${origin} is no gateway: see admin in the configuration`,
+      `the server at ${origin} is no gateway: see admin in the configuration`,
     );
   }
   const { error } = content as { error?: { message?: unknown } };
@@ -144,9 +144,14 @@ export async function withUsage<Answer>(
     const found = await ofGateway(origin, admin.token, answering);
     if (found !== undefined) return found.answer;
     if (!hasFile) {
-      throw new CommandLineError(`no gateway runs at ${origin}, which alone knows what was used`);
+      throw new CommandLineError(
+        `no gateway runs at ${origin}, and only the gateway knows the usage`,
+      );
     }
-    print(`no gateway runs at ${origin}: this is what the last one has left\n`, process.stderr);
+    print(
+      `no gateway runs at ${origin}: this is the usage that the last one stored\n`,
+      process.stderr,
+    );
   }
   if (hasFile) return await ofStore(loaded, answering);
   throw new CommandLineError(

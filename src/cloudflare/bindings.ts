@@ -15,7 +15,7 @@ import type { RecordingMessage } from "../durable/recording_server.ts";
 import { RemoteRecordings, type SendToRecordings } from "../durable/recording_store_remote.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";
-import { type Json, layVariable, PREFIX } from "../config/environment.ts";
+import { describeUnknownVariable, type Json, layVariable, PREFIX } from "../config/environment.ts";
 import type { GatewayKey } from "../keys/key_store.ts";
 import { createDurableExchanges } from "../steps/durable/setup.ts";
 import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";
@@ -93,7 +93,11 @@ function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<st
     if (!name.startsWith(PREFIX) || name === "SALLYPORT_CONFIG" || value === "") continue;
     const path = typeof value === "string" ? layVariable(input, name, value) : undefined;
     if (path === undefined) {
-      const message = typeof value === "string" ? "unknown variable" : "expected a text";
+      const { providers } = input;
+      const names = typeof providers === "object" && providers !== null ? providers : {};
+      const message = typeof value === "string"
+        ? describeUnknownVariable(name, Object.keys(names))
+        : "expected a text";
       issues.push({ path: name, message, source: "bindings" });
     } else sources.set(path, name);
   }
@@ -112,7 +116,7 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   } else if (input.keys !== undefined && !Array.isArray(input.keys)) {
     issues.push({
       path: "keys",
-      message: "expected an array of keys: those of a file belong into the KV namespace KEYS",
+      message: "expected an array of keys: keys of a file belong into the KV namespace KEYS",
     });
   }
   return issues;
@@ -228,8 +232,8 @@ export function createSend(
 ): SendToLimiter {
   return async (message) => {
     // The last subject is shared by the most keys: a provider, or a team, or the key itself.
-    const { countedWith } = message.type === "status" ? NO_RESERVATION : message.reservation;
-    const shared = countedWith ?? message.subjects.at(-1)?.name ?? "all";
+    const { lastSubject } = message.type === "status" ? NO_RESERVATION : message.reservation;
+    const shared = lastSubject ?? message.subjects.at(-1)?.name ?? "all";
     const answer = Promise.resolve(objectOf(shared).handle(message));
     keepAlive(answer.catch(() => {}));
     return await inTime(answer, OBJECT_MS, clock);

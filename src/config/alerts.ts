@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about } from "./schema.ts";
+import { about, strictObject } from "./schema.ts";
 
 /** Receiver of messages about budgets. */
 export interface AlertsConfig {
@@ -27,7 +27,7 @@ function countBytes(secret: string): number {
 }
 
 /** @internal The schema of `alerts`. */
-export const AlertsSchema: v.GenericSchema<AlertsConfig, AlertsConfig> = v.strictObject({
+export const AlertsSchema: v.GenericSchema<AlertsConfig, AlertsConfig> = strictObject({
   url: about(
     v.pipe(
       v.string(urlForm),

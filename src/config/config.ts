@@ -12,7 +12,7 @@ import { EgressSchema, type EgressSettings, withEgress } from "./egress.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
 import { type IdentityConfig, type IdentityInput, IdentitySchema } from "./identity.ts";
 import { InstanceSchema } from "./instance.ts";
-import { describeIssue, expandUnion, formatMistake } from "./issue.ts";
+import { describeIssue, expandUnion, formatMistake, toIssuePath } from "./issue.ts";
 import type { KeyInput } from "./key.ts";
 import { type KeysConfig, keysInRedis, KeysSchema, type RedisKeysInput } from "./keys.ts";
 import {
@@ -27,7 +27,7 @@ import { MetricsSchema } from "./metrics.ts";
 import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
 import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
 import { type RedisConfig, type RedisInput, RedisSchema } from "./redis.ts";
-import { about, anyDuration, duration } from "./schema.ts";
+import { about, anyDuration, duration, strictObject } from "./schema.ts";
 import { type TeamConfig, type TeamInput, TeamsSchema } from "./team.ts";
 import { UsageSchema } from "./usage.ts";
 
@@ -174,7 +174,7 @@ export class ConfigError extends Error {
 const DEFAULT_DRAIN_DELAY_MS = 5000;
 /** @internal The schema of `gateway.jsonc`. Unknown keys are mistakes. */
 export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
-  v.strictObject({
+  strictObject({
     $schema: v.optional(
       about(v.string("expected a string"), "For editors: the address of gateway.schema.json"),
     ),
@@ -187,7 +187,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     ),
     providers: ProvidersSchema,
     egress: v.optional(
-      about(EgressSchema, "The way out to all providers; those of a provider come before them"),
+      about(EgressSchema, "The way out to all providers; the settings of a provider override it"),
     ),
     keys: v.optional(
       about(KeysSchema, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'),
@@ -208,10 +208,10 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     ),
     instance: v.optional(InstanceSchema),
     prices: v.optional(
-      about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"),
+      about(PricesSchema, "Price of a million tokens, by the model's name, for all providers"),
       {},
     ),
-    currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
+    currency: v.optional(about(CurrencySchema, "Currency of all prices"), "USD"),
     usage: v.optional(UsageSchema, {}),
     alerts: v.optional(AlertsSchema),
     metrics: v.optional(MetricsSchema, {}),
@@ -227,7 +227,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
       "auto",
     ),
     drain: v.optional(
-      v.strictObject({
+      strictObject({
         delay: about(
           v.optional(anyDuration),
           "After SIGTERM: served while not ready. Left out: 5s with admin, else 0s",
@@ -254,24 +254,10 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
       addIssue({ message: 'keys: expected "redis" to be configured too' });
     }
     for (const { path, message } of findMisfits(dataset.value)) {
-      addIssue({ message, path: toPath(dataset.value, path) });
+      addIssue({ message, path: toIssuePath(dataset.value, path) });
     }
   }),
 );
-
-/** A path in the form of valibot's issues. */
-function toPath(
-  input: unknown,
-  keys: readonly (string | number)[],
-): [v.IssuePathItem, ...v.IssuePathItem[]] {
-  return keys.map((key) => ({
-    type: "unknown",
-    origin: "value",
-    input,
-    key,
-    value: undefined,
-  })) as never;
-}
 
 /**
  * Checks a configuration of unknown form, such as the content of `gateway.jsonc`.

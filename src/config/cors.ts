@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about, anyDuration } from "./schema.ts";
+import { about, anyDuration, strictObject } from "./schema.ts";
 
 /** Origins whose pages can call from a browser. */
 export interface CorsConfig {
@@ -47,7 +47,7 @@ function isOrigin(text: string): boolean {
 
 /** @internal The schema of these origins. */
 export const CorsSchema: v.GenericSchema<CorsInput, CorsConfig> = v.pipe(
-  v.strictObject({
+  strictObject({
     origins: about(
       v.pipe(
         v.array(
@@ -69,7 +69,7 @@ export const CorsSchema: v.GenericSchema<CorsInput, CorsConfig> = v.pipe(
     ),
     maxAge: about(
       v.optional(anyDuration, "10m"),
-      "How long a browser may remember that it may call; browsers have limits of their own",
+      "How long a browser can remember that calls are allowed; browsers have their own limits",
     ),
   }, "expected an object with origins"),
   v.transform(({ origins, maxAge }) => ({ origins, maxAgeMs: maxAge })),

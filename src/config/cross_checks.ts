@@ -7,6 +7,7 @@
 import type { ClaimRule, IdentityConfig } from "./identity.ts";
 import type { KeyConfig, KeyPolicy } from "./key.ts";
 import type { LimitSet } from "./limit_set.ts";
+import { type AdminConfig, areInConflict, type ListenConfig } from "./listeners.ts";
 import { GROUP_NAMES } from "./operation_groups.ts";
 import { findForeignPrices } from "./price_table.ts";
 import type { Prices } from "./prices.ts";
@@ -97,6 +98,8 @@ export function findKeyMisfits(key: KeyPolicy, whole: Surroundings): Misfit[] {
 
 /** The parts of a whole configuration that refer to each other. */
 type WholeConfig = Surroundings & {
+  readonly listen: readonly ListenConfig[];
+  readonly admin?: AdminConfig | undefined;
   readonly keys: unknown;
   readonly identity?: readonly IdentityConfig[] | undefined;
 };
@@ -144,6 +147,24 @@ function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfi
   return misfits;
 }
 
+/** Finds addresses that an earlier listener has too. */
+function findAddressMisfits({ listen, admin }: WholeConfig): Misfit[] {
+  const misfits: Misfit[] = [];
+  for (const [index, address] of listen.entries()) {
+    const earlier = listen.slice(0, index).findIndex((other) => areInConflict(other, address));
+    if (earlier < 0) continue;
+    const message = `expected another port than listen[${earlier}]: both cannot listen at once`;
+    misfits.push({ path: ["listen", index, "port"], message });
+  }
+  const taken = admin === undefined ? -1 : listen.findIndex((each) => areInConflict(each, admin));
+  if (taken >= 0) {
+    const message = `expected another port than listen[${taken}]: ` +
+      "callers and operators need separate ones";
+    misfits.push({ path: ["admin", "port"], message });
+  }
+  return misfits;
+}
+
 /**
  * Finds misfits in a whole configuration. Keys that are stored elsewhere are not known here. They
  * can belong to any team, and use any provider.
@@ -151,7 +172,10 @@ function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfi
 export function findMisfits(whole: WholeConfig): Misfit[] {
   const { providers, teams, keys, identity = [], prices, currency } = whole;
   const inline: readonly KeyConfig[] | undefined = Array.isArray(keys) ? keys : undefined;
-  const misfits: Misfit[] = under(["prices"], findForeignPrices(prices, currency));
+  const misfits = [
+    ...findAddressMisfits(whole),
+    ...under(["prices"], findForeignPrices(prices, currency)),
+  ];
   for (const [name, provider] of Object.entries(providers)) {
     const foreign = findForeignPrices(provider.prices ?? {}, currency);
     misfits.push(...under(["providers", name, "prices"], foreign));

@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about, anyDuration, duration, size } from "./schema.ts";
+import { about, anyDuration, duration, size, strictObject } from "./schema.ts";
 import { formatDuration, formatSize } from "./units.ts";
 
 /** Settings of durable exchanges. */
@@ -37,12 +37,12 @@ const form = 'expected an object such as { "keep": "10m" }';
 
 /** @internal The schema of these settings. */
 export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pipe(
-  v.strictObject({
+  strictObject({
     keep: about(duration("10m"), "How long an answer is kept after its end"),
     linger: about(v.optional(anyDuration, "60s"), "How long a call continues without a reader"),
     size: about(
       size("8MB"),
-      "The largest answer that is recorded; a larger one goes on without its recording",
+      "The largest answer that is recorded; a larger one continues without its recording",
     ),
     retries: v.optional(
       about(

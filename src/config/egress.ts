@@ -5,7 +5,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about, nonEmpty } from "./schema.ts";
+import { about, nonEmpty, strictObject } from "./schema.ts";
 
 /** The egress to one provider. */
 export interface EgressConfig {
@@ -111,20 +111,20 @@ function* findMistakes(
     if (address === undefined && !fromEnvironment) {
       yield ["credentials", "expected a proxy together with it, or fromEnvironment"];
     } else if (typeof address === "object" && address.credentials !== undefined) {
-      yield ["credentials", "expected them once: they stand in the URL of the proxy too"];
+      yield ["credentials", "expected them once: they are in the URL of the proxy too"];
     }
   }
   const hasAuthorities = ca !== undefined && ca.length > 0;
   if (caOnly && !hasAuthorities) yield ["caOnly", "expected ca together with it"];
-  if (cert !== undefined && key === undefined) yield ["key", "expected to be there, for cert is"];
-  if (key !== undefined && cert === undefined) yield ["cert", "expected to be there, for key is"];
+  if (cert !== undefined && key === undefined) yield ["key", "expected together with cert"];
+  if (key !== undefined && cert === undefined) yield ["cert", "expected together with key"];
 }
 
 const settings = v.pipe(
-  v.strictObject({
+  strictObject({
     proxy: v.optional(about(
       proxy,
-      "URL of the proxy, `http://` or `https://`, with `user:password@` if it wants that; " +
+      "URL of the proxy, `http://` or `https://`, with `user:password@` if it requires them; " +
         "`off` for none",
     )),
     credentials: v.optional(

@@ -4,6 +4,7 @@
  * @module
  */
 import { readDurableText } from "./durable.ts";
+import { findNearest } from "./nearest.ts";
 
 /** Prefix of every variable. */
 export const PREFIX = "SALLYPORT_";
@@ -210,6 +211,33 @@ export function listVariableNames(providers: readonly string[]): string[] {
   return VARIABLES.flatMap(({ name }) =>
     name.endsWith("_") ? suffixes.map((suffix) => name + suffix) : [name]
   );
+}
+
+/**
+ * Describes a variable that no setting has.
+ *
+ * @param providers Names of the providers that the file has
+ * @returns The message, with the nearest known name
+ */
+export function describeUnknownVariable(name: string, providers: readonly string[]): string {
+  const suffix = name.slice(name.lastIndexOf("_") + 1).toLowerCase();
+  const known = listVariableNames([...providers, suffix]).map((each) => each.slice(PREFIX.length));
+  const nearest = findNearest(name.slice(PREFIX.length), known);
+  return nearest === undefined
+    ? "unknown variable"
+    : `unknown variable. Did you mean ${PREFIX}${nearest}?`;
+}
+
+/** Finds the variable of a setting. @param path Keys and indexes of the setting */
+export function findVariable(path: readonly (string | number)[]): string | undefined {
+  const [, provider = ""] = path;
+  const isOf = (steps: readonly string[]) =>
+    steps.every((step, index) => step === "NAME" || step === path[index]);
+  const [found] = VARIABLES.map(({ name, path: setting }) => ({ name, steps: setting.split(".") }))
+    .filter(({ steps }) => isOf(steps))
+    .toSorted((one, other) => other.steps.length - one.steps.length);
+  if (found === undefined || !found.name.endsWith("_")) return found?.name;
+  return found.name + String(provider).toUpperCase().replaceAll("-", "_");
 }
 
 /**

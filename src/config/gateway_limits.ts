@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about, duration, size } from "./schema.ts";
+import { about, duration, size, strictObject } from "./schema.ts";
 
 /** Limits on callers' use of the gateway itself. */
 export interface LimitsConfig {
@@ -45,7 +45,7 @@ export interface LimitsInput {
 
 /** @internal The schema of these limits. */
 export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
-  v.strictObject({
+  strictObject({
     body: about(size("32MB"), "A caller's body at most"),
     bodyTime: about(duration("60s"), "For a caller's body to arrive"),
     bodies: about(
@@ -61,10 +61,10 @@ export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
       ),
       10_000,
     ),
-    writeStall: about(duration("2m"), "How long a caller may leave its answer unread"),
+    writeStall: about(duration("2m"), "How long a caller can leave its answer unread"),
     recordings: about(
       size("256MB"),
-      "All recordings of durable exchanges: in memory, or in Redis those of all gateways",
+      "All recordings of durable exchanges: in memory, or in Redis for all gateways",
     ),
   }, "expected an object"),
   v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),

@@ -6,7 +6,7 @@
  */
 import * as v from "valibot";
 import { CREDENTIAL_HEADERS } from "./credential.ts";
-import { about } from "./schema.ts";
+import { about, strictObject } from "./schema.ts";
 
 /**
  * Headers of the calls to one provider, in addition to the headers that are always forwarded. Names
@@ -185,7 +185,7 @@ function nameIn(list: HeaderList, form: RegExp, message: string): v.GenericSchem
     v.regex(form, message),
     v.check(
       (name) => toReason(name, list) === undefined,
-      ({ input }) => `expected a header that may cross: this one ${toReason(input, list)}`,
+      ({ input }) => `expected a header that can cross: this one ${toReason(input, list)}`,
     ),
   );
 }
@@ -212,7 +212,7 @@ const set = v.pipe(
 );
 
 /** @internal The headers of a provider's calls. */
-export const HeadersSchema: v.GenericSchema<HeadersInput, HeadersConfig> = v.strictObject({
+export const HeadersSchema: v.GenericSchema<HeadersInput, HeadersConfig> = strictObject({
   pass: about(
     patternsIn("pass"),
     "From callers to the provider too: names, or beginnings of names such as `x-my-*`",

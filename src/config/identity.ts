@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
-import { about, duration, nonEmpty, shortText } from "./schema.ts";
+import { about, duration, nonEmpty, shortText, strictObject } from "./schema.ts";
 
 /** A signature algorithm (RFC 7518 §3.1, RFC 8037). */
 export type TokenAlgorithm =
@@ -174,7 +174,7 @@ function mapOf(isOrdered: boolean) {
       mapForm,
     ),
     v.check((map) => !isOrdered || hasOrder(map), orderForm),
-    v.description("Values of the claim, and what each stands for: an object, or pairs"),
+    v.description("Values of the claim and their meanings: an object, or pairs"),
     v.transform((map): readonly (readonly [string, string])[] =>
       Array.isArray(map) ? map : Object.entries(map)
     ),
@@ -190,7 +190,7 @@ function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
   return v.union([
     v.pipe(shortText, v.transform((claim) => ({ claim }))),
     v.pipe(
-      v.strictObject({
+      strictObject({
         claim: v.optional(
           about(shortText, "Name of the claim; of a nested one all names, with dots between them"),
         ),
@@ -241,16 +241,16 @@ const require = v.optional(
 
 const claimsForm =
   "expected an object with some of id, name, team, providers, models, operations, limits";
-const claims = v.strictObject({
+const claims = strictObject({
   id: v.optional(
     about(first, "Names the caller in limits, log and metrics, after `jwt:` and the issuer's name"),
     "sub",
   ),
   name: v.optional(about(first, "Name for people")),
   team: v.optional(about(first, "Name of the team")),
-  providers: v.optional(about(rule, "Names of the providers that may be used")),
-  models: v.optional(about(rule, "Models that may be used")),
-  operations: v.optional(about(rule, "Groups of operations that may be used")),
+  providers: v.optional(about(rule, "Names of the providers that can be used")),
+  models: v.optional(about(rule, "Models that can be used")),
+  operations: v.optional(about(rule, "Groups of operations that can be used")),
   limits: v.optional(about(first, "Name of one of the plans: numbers of a token are never limits")),
 }, claimsForm);
 
@@ -274,7 +274,7 @@ const entries = {
           jwksForm,
         ),
       ),
-      v.strictObject({
+      strictObject({
         keys: about(v.array(v.record(v.string(), v.unknown())), "Public keys, each a JWK"),
       }, jwksForm),
     ], jwksForm),
@@ -292,7 +292,7 @@ const entries = {
   ),
   require,
   claims: v.optional(
-    about(claims, "Settings of the caller's key, by the claims that they come from"),
+    about(claims, "Settings of the caller's key, by their claims"),
     {},
   ),
   plans: v.optional(
@@ -310,21 +310,21 @@ const entries = {
     true,
   ),
   admin: v.optional(about(
-    v.strictObject(
+    strictObject(
       { role: about(rule, "Yields `viewer` or `admin`"), require },
       "expected an object with role",
     ),
     "Roles at the admin listener",
   )),
   leeway: about(duration("30s"), "Difference of clocks that is tolerated"),
-  maxAge: about(duration("24h"), "Age from which a token is refused, whatever its `exp`"),
+  maxAge: about(duration("24h"), "Age from which a token is refused, regardless of its `exp`"),
   refresh: about(duration("5m"), "Age at which public keys are fetched again"),
 };
 
 const MAX_LEEWAY_MS = 300_000;
 
 const one = v.pipe(
-  v.strictObject(entries, "expected an object with issuer and audience"),
+  strictObject(entries, "expected an object with issuer and audience"),
   v.transform((input): IdentityConfig => {
     const { leeway, maxAge, refresh, audience, name, ...rest } = input;
     return {

@@ -31,7 +31,8 @@ export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
   const hasDot = root !== "" && inner !== "" && !inner.startsWith("[");
   const place = hasDot ? `${root}.${inner}` : root + inner;
   if (type === "strict_object" && expected === "never") {
-    return { path: place, message: "unknown setting" };
+    const isDescribed = message.startsWith("unknown setting");
+    return { path: place, message: isDescribed ? message : "unknown setting" };
   }
   const isMissing = input === undefined && received === "undefined";
   return { path: place, message: isMissing ? "expected to be there" : message };
@@ -64,4 +65,18 @@ export function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[]
     ...sub,
     path: [...issue.path ?? [], ...sub.path ?? []] as never,
   }));
+}
+
+/** Converts a path to the form of valibot's issues. */
+export function toIssuePath(
+  input: unknown,
+  keys: readonly (string | number)[],
+): [v.IssuePathItem, ...v.IssuePathItem[]] {
+  return keys.map((key) => ({
+    type: "unknown",
+    origin: "value",
+    input,
+    key,
+    value: undefined,
+  })) as never;
 }

@@ -19,7 +19,15 @@ import {
   type WrittenLimits,
 } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
-import { about, type EntriesOf, nonEmpty, patchOf, secret, shortText } from "./schema.ts";
+import {
+  about,
+  type EntriesOf,
+  nonEmpty,
+  patchOf,
+  secret,
+  shortText,
+  strictObject,
+} from "./schema.ts";
 import { TeamNameSchema } from "./team.ts";
 
 /**
@@ -152,18 +160,18 @@ const policy = {
   name: v.optional(about(shortText, "For people")),
   providers: v.optional(about(
     v.array(shortText, "expected an array of provider names"),
-    "Names of the providers it may use; left out, all",
+    "Names of the providers it can use; left out, all",
   )),
   models: v.optional(about(
     v.array(shortText, "expected an array of model names"),
-    "Models it may use, each a name with `*` for any characters; left out, all",
+    "Models it can use, each a name with `*` for any characters; left out, all",
   )),
   operations: v.optional(about(
     OperationsSchema,
-    "Groups of operations it may use; left out, all that the provider allows",
+    "Groups of operations it can use; left out, all that the provider allows",
   )),
-  team: v.optional(about(TeamNameSchema, "Name of its team, whose limits hold for it too")),
-  limits: v.optional(about(LimitSetSchema, "How much it may take")),
+  team: v.optional(about(TeamNameSchema, "Name of its team, whose limits apply to it too")),
+  limits: v.optional(about(LimitSetSchema, "Limits of its use")),
   durable: v.optional(about(
     KeyDurableSchema,
     "Records answers for callers that ask for it, instead of as its provider says; " +
@@ -194,7 +202,7 @@ const toPolicy = <Given extends { readonly expires?: number | undefined }>(
 
 /** @internal The body of a call that creates a key. */
 export const KeyPolicySchema: v.GenericSchema<Omit<ResolvedKey, "id">, KeyPolicy> = v.pipe(
-  v.strictObject(policy, form),
+  strictObject(policy, form),
   v.transform(toPolicy),
 );
 
@@ -212,7 +220,7 @@ export const KeyPatchSchema: v.GenericSchema<unknown, Partial<KeyPolicy>> = v.pi
 
 /** @internal The schema of {@link ResolvedKey}. */
 export const ResolvedKeySchema: v.GenericSchema<ResolvedKey, KeyConfig> = v.pipe(
-  v.strictObject({ ...policy, id }, form),
+  strictObject({ ...policy, id }, form),
   v.transform(toPolicy),
 );
 
@@ -224,7 +232,7 @@ export const PROVIDER_KEY: RegExp = /^(?:(?:sk|gsk|xai)[-_]|AIza)/;
 
 /** @internal One key as written. */
 export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(
-  v.strictObject({
+  strictObject({
     ...policy,
     id,
     key: v.optional(v.pipe(
@@ -238,10 +246,10 @@ export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(
     digest: v.optional(about(digest, "Instead of the key: its SHA-256, 64 hexadecimal digits")),
     previous: about(
       v.optional(v.pipe(
-        v.strictObject({ digest, expires: time }, "expected an object with digest and expires"),
+        strictObject({ digest, expires: time }, "expected an object with digest and expires"),
         v.transform(({ digest, expires }) => ({ digest, expiresAt: expires })),
       )),
-      "The secret before the last rotation: its digest, and until when it is good",
+      "The secret before the last rotation: its digest, and its end",
     ),
     revoked: about(v.optional(time), "When it was revoked"),
     created: about(v.optional(time), "When it was made"),

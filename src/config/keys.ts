@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import { type KeyConfig, type KeyInput, KeySchema } from "./key.ts";
-import { about, nonEmpty } from "./schema.ts";
+import { about, nonEmpty, strictObject } from "./schema.ts";
 
 /** Location of gateway keys: here, in a file that `sallyport keys` writes, or in Redis. */
 export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis" | RedisKeysConfig;
@@ -46,12 +46,12 @@ export const KeysSchema: v.GenericSchema<
         "expected each id once",
       ),
     ),
-    v.strictObject({
+    strictObject({
       file: about(nonEmpty, "Where `sallyport keys` keeps them, relative to the configuration"),
     }),
     v.literal("redis"),
     v.pipe(
-      v.strictObject({
+      strictObject({
         store: v.optional(about(v.literal("redis", 'expected "redis"'), "`redis`, as in short")),
         snapshot: v.optional(
           about(

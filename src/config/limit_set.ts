@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about, patchOf } from "./schema.ts";
+import { about, patchOf, strictObject } from "./schema.ts";
 import {
   type Budget,
   formatBudget,
@@ -61,30 +61,58 @@ export interface WrittenLimits {
   readonly mode?: LimitMode | undefined;
 }
 
-/** Builds the schema of a text that a function parses. Text that it cannot parse is a mistake. */
+/**
+ * Builds the schema of a text that a function parses. Text that it cannot parse is a mistake.
+ *
+ * @param explain Returns the error message for such a text, which it never quotes
+ */
 function parsedBy<Output>(
   parse: (text: string) => Output | undefined,
   form: string,
+  explain: (text: string) => string,
 ): v.GenericSchema<string, Output> {
   return v.pipe(
     v.string(form),
     v.rawTransform(({ dataset, addIssue, NEVER }): Output => {
       const parsed = parse(dataset.value);
-      if (parsed === undefined) addIssue({ message: form });
+      if (parsed === undefined) addIssue({ message: explain(dataset.value) });
       return parsed ?? NEVER;
     }),
   );
 }
 
-const rate = parsedBy(parseRate, 'expected a rate such as "600/min", "100k/h" or "5/10s"');
+const rateForm = 'expected a rate such as "600/min", "100k/h" or "5/10s"';
+const isOfUnit = (text: string) => /\/[0-9]*(?:s|min|h|day)$/.test(text);
+const rate = parsedBy(
+  parseRate,
+  rateForm,
+  (text) => isOfUnit(text) ? rateForm : `${rateForm}: the periods are s, min, h and day`,
+);
 const budgetForm =
   'expected a budget such as "5M/month" (tokens) or "50 USD/month", or a list with one of each';
-const oneBudget = parsedBy((text) => parseMoneyBudget(text) ?? parseBudget(text), budgetForm);
+
+/** Explains a text that is no budget: its period, its currency, or its form. */
+function explainBudget(text: string): string {
+  if (!/\/(?:day|month)$/.test(text)) {
+    return 'expected a budget by day or month, such as "5M/month" or "50 USD/month": ' +
+      "there are no other periods";
+  }
+  const isMoney = /[^ -~]|\$|(?<![a-z])[a-z]{3}\//i.test(text.replace(/\/(?:day|month)$/, "/"));
+  return isMoney
+    ? 'expected money such as "50 USD/month": an amount, one space, and three capital letters'
+    : budgetForm;
+}
+
+const oneBudget = parsedBy(
+  (text) => parseMoneyBudget(text) ?? parseBudget(text),
+  budgetForm,
+  explainBudget,
+);
 const isMoney = (budget: Budget): budget is MoneyBudget => "currency" in budget;
 const budgets = v.pipe(
   v.union(
     [v.pipe(oneBudget, v.transform((budget) => [budget])), v.array(oneBudget, budgetForm)],
-    budgetForm,
+    ({ input }) => typeof input === "string" ? explainBudget(input) : budgetForm,
   ),
   v.nonEmpty(budgetForm),
   v.check(
@@ -115,9 +143,9 @@ const entries = {
   mode: v.optional(about(
     v.picklist(["enforce", "observe", "strict"], 'expected "enforce", "observe" or "strict"'),
     "`observe` counts without refusing; `strict` also refuses calls that could exceed a limit " +
-      "if they used all that they may; `enforce` if left out",
+      "with their maximum use; `enforce` if left out",
   )),
-};
+} satisfies Readonly<Record<keyof Entries, unknown>>;
 
 interface Entries extends Omit<LimitSet, "budget" | "spend"> {
   readonly budget?: readonly Budget[] | undefined;
@@ -131,7 +159,7 @@ function toLimitSet({ budget, ...rest }: Entries): LimitSet {
 
 /** @internal Limits as they are written. */
 export const LimitSetSchema: v.GenericSchema<WrittenLimits, LimitSet> = v.pipe(
-  v.strictObject(entries, form) as v.GenericSchema<WrittenLimits, Entries>,
+  strictObject(entries, form) as v.GenericSchema<WrittenLimits, Entries>,
   v.transform(toLimitSet),
 );
 
@@ -159,5 +187,5 @@ export function toLimitsJson(limits: LimitSet): WrittenLimits {
     concurrency,
     budget: budgets.length > 1 ? budgets : budgets[0],
     mode,
-  };
+  } satisfies Readonly<Record<keyof Entries, unknown>>;
 }

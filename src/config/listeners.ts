@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about, nonEmpty, secret } from "./schema.ts";
+import { about, nonEmpty, secret, strictObject } from "./schema.ts";
 
 /** One address to listen on. */
 export interface ListenConfig {
@@ -48,22 +48,36 @@ export interface AdminInput {
   readonly token?: string | undefined;
 }
 
+type Endpoint = Pick<ListenConfig, "hostname" | "port">;
+
+/** True if a listener on one hostname leaves no room for another. `::` accepts IPv4 too. */
+function covers(one: string, other: string): boolean {
+  if (one === other || one === "::") return true;
+  return one === "0.0.0.0" && (other === "::" || !other.includes(":"));
+}
+
+/** True if two endpoints conflict: they can't be listened on at the same time. */
+export function areInConflict(one: Endpoint, other: Endpoint): boolean {
+  if (one.port === 0 || one.port !== other.port) return false;
+  return covers(one.hostname, other.hostname) || covers(other.hostname, one.hostname);
+}
+
 const portForm = "expected a whole number from 0 to 65535";
 const port = v.pipe(
   v.number(portForm),
   v.integer(portForm),
   v.minValue(0, portForm),
   v.maxValue(65535, portForm),
-  v.description("0 takes any free one"),
+  v.description("0 for any free one"),
 );
 const hostname = v.optional(about(nonEmpty, "Name or address of an interface"), "127.0.0.1");
 
 /** @internal The schema of one address for callers. */
-export const ListenSchema: v.GenericSchema<ListenInput, ListenConfig> = v.strictObject({
+export const ListenSchema: v.GenericSchema<ListenInput, ListenConfig> = strictObject({
   hostname,
   port,
   tls: v.optional(about(
-    v.strictObject({
+    strictObject({
       cert: about(nonEmpty, "PEM file of the certificate, relative to the configuration"),
       key: about(nonEmpty, "PEM file of its private key, relative to the configuration"),
     }, "expected an object with cert and key"),
@@ -72,13 +86,13 @@ export const ListenSchema: v.GenericSchema<ListenInput, ListenConfig> = v.strict
 }, "expected an object");
 
 /** @internal The schema of the listener for operators. */
-export const AdminSchema: v.GenericSchema<AdminInput, AdminConfig> = v.strictObject({
+export const AdminSchema: v.GenericSchema<AdminInput, AdminConfig> = strictObject({
   hostname,
   port,
   token: v.optional(
     about(
       secret,
-      "What operators show; needed beyond this machine, and for keys, usage and the console",
+      "The token of operators; needed beyond this machine, and for keys, usage and the console",
     ),
   ),
 }, "expected an object with a port");

@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about } from "./schema.ts";
+import { about, strictObject } from "./schema.ts";
 
 /** Metrics in addition to the common ones. */
 export interface MetricsConfig {
@@ -30,7 +30,7 @@ const form = `expected true, false or a number of keys from 1 to ${MOST_KEYS}`;
 
 /** @internal The schema of these metrics. */
 export const MetricsSchema: v.GenericSchema<MetricsInput, MetricsConfig> = v.pipe(
-  v.strictObject({
+  strictObject({
     byKey: about(
       v.optional(
         v.union([
@@ -39,7 +39,7 @@ export const MetricsSchema: v.GenericSchema<MetricsInput, MetricsConfig> = v.pip
         ], form),
         false,
       ),
-      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for so many; ` +
+      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for this number; ` +
         "further ones count as `(other)`",
     ),
   }, "expected an object"),

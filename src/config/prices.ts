@@ -6,7 +6,7 @@
 import * as v from "valibot";
 import { BILLING_CLASSES, type BillingClass } from "../exchange/billing.ts";
 import { matchesGlob } from "./glob.ts";
-import { about, nonEmpty, shortText } from "./schema.ts";
+import { about, nonEmpty, shortText, strictObject } from "./schema.ts";
 
 /** @internal The schema of the currency. */
 export const CurrencySchema: v.GenericSchema<string> = v.pipe(
@@ -179,7 +179,7 @@ const factorWhen = {
   until: v.optional(about(time, "The time after the last one")),
 };
 const rowWhen = v.pipe(
-  v.strictObject({
+  strictObject({
     ...factorWhen,
     over: v.optional(about(tokens, "The input has more tokens than this, caches included")),
     from: v.optional(about(tokens, "The input has at least so many tokens, caches included")),
@@ -187,7 +187,7 @@ const rowWhen = v.pipe(
       v.pipe(
         v.array(
           v.pipe(
-            v.strictObject({
+            strictObject({
               days: about(
                 v.pipe(v.array(day), v.minLength(1, "expected at least one day")),
                 "Days of the week, 0 for Sunday",
@@ -252,12 +252,12 @@ function distinct<Entry extends { readonly when?: RowWhen | undefined }>(
 
 const entryForm = "expected an object with rates, such as input and output";
 const price = v.pipe(
-  v.strictObject({
+  strictObject({
     ...rates,
     cached: v.optional(v.pipe(rate, v.description("Another name of `cacheRead`"))),
     rows: v.optional(
       v.pipe(
-        v.array(v.strictObject({ when: v.optional(rowWhen), rates: v.strictObject(rates) })),
+        v.array(strictObject({ when: v.optional(rowWhen), rates: strictObject(rates) })),
         v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} rows`),
         distinct("row"),
         v.description("Rates under conditions; the last row that matches applies"),
@@ -266,8 +266,8 @@ const price = v.pipe(
     factors: v.optional(
       v.pipe(
         v.array(
-          v.strictObject({
-            when: v.strictObject(factorWhen),
+          strictObject({
+            when: strictObject(factorWhen),
             times: about(decimalTo(100, FACTOR_DECIMALS, "a factor"), "The factor, such as 0.5"),
           }),
         ),

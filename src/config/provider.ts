@@ -16,9 +16,10 @@ import {
 import { type HeadersConfig, type HeadersInput, HeadersSchema } from "./headers.ts";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
-import { PRESETS } from "./presets.ts";
+import { explainMissingPath, explainUpstream, PRESETS, UPSTREAM_FORM } from "./presets.ts";
 import { type Decimal, type Prices, PricesSchema, rate } from "./prices.ts";
-import { about, duration, durationForm, nonEmpty, shortText } from "./schema.ts";
+import { toIssuePath } from "./issue.ts";
+import { about, duration, durationForm, nonEmpty, shortText, strictObject } from "./schema.ts";
 import { parseDuration } from "./units.ts";
 
 /** One provider. */
@@ -160,7 +161,6 @@ export interface ProviderInput {
 
 const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
 
-const upstreamForm = `expected an http or https URL, or one of ${Object.keys(PRESETS).join(", ")}`;
 const upstream = v.pipe(
   nonEmpty,
   v.transform((text) =>
@@ -168,13 +168,17 @@ const upstream = v.pipe(
   ),
   v.check(
     (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
-    upstreamForm,
+    ({ input }) => explainUpstream(input),
   ),
   v.check((text) => {
     if (!URL.canParse(text)) return true;
     const { username, password, search, hash } = new URL(text);
     return username + password + search + hash === "" && !/[\s?#]/.test(text);
   }, "expected a URL without credentials, query and fragment"),
+  v.check(
+    (text) => explainMissingPath(text) === undefined,
+    ({ input }) => explainMissingPath(input) ?? UPSTREAM_FORM,
+  ),
 );
 
 /** The defaults. OpenAI's client libraries wait ten minutes for a header. */
@@ -200,12 +204,12 @@ function checkBound(name: keyof typeof DEADLINES, bound: keyof typeof DEADLINES)
 }
 
 const deadlines = v.pipe(
-  v.strictObject({
+  strictObject({
     connect: about(duration(DEADLINES.connect), "For a connection to the provider"),
     firstByte: about(duration(DEADLINES.firstByte), "Until its answer begins"),
     firstEvent: about(
       duration(DEADLINES.firstEvent),
-      "From then until the first event of a stream; until it comes, comments count as speech",
+      "From then until the first event of a stream; before it, comments count as speech",
     ),
     idle: about(
       duration(DEADLINES.idle),
@@ -238,7 +242,20 @@ const tokenCount = v.pipe(
   v.maxValue(1e9, countForm),
 );
 
-const provider = v.strictObject({
+const NO_KEY = "Callers send their own key of the provider with each call, so leave it out";
+/** Names that other programs have for settings of a provider. */
+const HINTS: Readonly<Record<string, string>> = {
+  apiKey: NO_KEY,
+  api_key: NO_KEY,
+  key: NO_KEY,
+  baseURL: "Did you mean upstream?",
+  baseUrl: "Did you mean upstream?",
+  base_url: "Did you mean upstream?",
+  url: "Did you mean upstream?",
+  timeout: "Did you mean deadlines?",
+};
+
+const entries = {
   hosts: v.optional(v.pipe(
     v.array(AddressSchema, "expected an array of hosts"),
     v.nonEmpty("expected at least one host"),
@@ -252,12 +269,12 @@ const provider = v.strictObject({
       [
         upstream,
         v.pipe(
-          v.array(upstream, upstreamForm),
+          v.array(upstream, UPSTREAM_FORM),
           v.nonEmpty("expected at least one upstream"),
           v.check((urls) => new Set(urls).size === urls.length, "expected each upstream once"),
         ),
       ],
-      upstreamForm,
+      UPSTREAM_FORM,
     ),
     "A base URL, several of equal replicas, or the short name of a known provider",
   ),
@@ -267,7 +284,7 @@ const provider = v.strictObject({
         [v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")],
         `${durationForm}, or "off"`,
       ),
-      "A stream that is quiet for so long is sent a comment, between events only; `off` for never",
+      "Silence after which a stream is sent a comment, between events only; `off` for never",
     ),
     "15s",
   ),
@@ -282,8 +299,8 @@ const provider = v.strictObject({
   operations: v.optional(
     about(
       OperationsSchema,
-      "Groups of operations that callers may use; " +
-        "`default` stands for those that call models, `all` for every path below `/v1`",
+      "Groups of operations that callers can use; " +
+        "`default` means all that call models, `all` every path below `/v1`",
     ),
     ["default"],
   ),
@@ -325,19 +342,19 @@ const provider = v.strictObject({
   durable: v.optional(
     about(DurableSchema, "Records answers for callers that ask for it, who can then attach again"),
   ),
-  limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
+  limits: v.optional(about(LimitSetSchema, "Limits that all keys share")),
   maxOutput: v.optional(about(
     tokenCount,
     "The most tokens that one answer has: " +
-      "caps what callers state, and counts where they state none",
+      "caps the maximum that callers state, and replaces a missing one",
   )),
   maxInput: v.optional(about(
     tokenCount,
-    "The most tokens of input that one of its models takes: no call is estimated at more. " +
+    "The most tokens of input that one of its models accepts: no call is estimated at more. " +
       "Left out: 2,000,000",
   )),
   prices: v.optional(
-    about(PricesSchema, "What its models cost; these come before the prices for all providers"),
+    about(PricesSchema, "Prices of its models; they override the prices for all providers"),
   ),
   region: v.optional(about(
     shortText,
@@ -360,7 +377,8 @@ const provider = v.strictObject({
     "Price of one call of an operation or group whose answers state no usage, such as `batches`. " +
       "Without it, keys with limits of tokens or money cannot use these",
   )),
-}, "expected an object");
+};
+const provider = strictObject(entries, "expected an object", HINTS);
 
 /** Returns a provider's own host for local use; `*` for the only provider. */
 function defaultHosts(name: string, isOnly: boolean): string[] {
@@ -390,16 +408,26 @@ function toProvider(parsed: ParsedProvider, hostsElse: readonly string[]): Local
 function providersOf(
   parsed: Readonly<Record<string, ParsedProvider>>,
 ): Record<string, LocalProvider> {
-  const entries = Object.entries(parsed);
-  const isOnly = entries.length === 1;
+  const named = Object.entries(parsed);
+  const isOnly = named.length === 1;
   return Object.fromEntries(
-    entries.map(([name, entry]) => [name, toProvider(entry, defaultHosts(name, isOnly))]),
+    named.map(([name, entry]) => [name, toProvider(entry, defaultHosts(name, isOnly))]),
   );
 }
 
-function sharedHost(providers: Readonly<Record<string, LocalProvider>>): string | undefined {
-  const hosts = Object.values(providers).flatMap((entry) => [...new Set(entry.hosts)]);
-  return hosts.find((host, index) => hosts.indexOf(host) !== index);
+/** Finds addresses that an earlier provider has too. */
+function* findSharedHosts(
+  providers: Readonly<Record<string, LocalProvider>>,
+): Generator<readonly [name: string, index: number, message: string]> {
+  const owners = new Map<string, readonly [name: string, path: string]>();
+  for (const [name, { hosts }] of Object.entries(providers)) {
+    for (const [index, host] of hosts.entries()) {
+      const [owner, path] = owners.get(host) ?? [name, `providers.${name}.hosts[${index}]`];
+      owners.set(host, [owner, path]);
+      if (owner === name) continue;
+      yield [name, index, `expected each address at one provider only: ${path} is the same`];
+    }
+  }
 }
 
 const noProvider = 'expected at least one provider, such as { "a": { "upstream": "openai" } }';
@@ -414,10 +442,12 @@ export const ProvidersSchema: v.GenericSchema<
     provider,
     noProvider,
   ),
-  v.check((entries) => Object.keys(entries).length > 0, noProvider),
+  v.check((named) => Object.keys(named).length > 0, noProvider),
   v.transform(providersOf),
-  v.check(
-    (entries) => sharedHost(entries) === undefined,
-    "expected each address of hosts at one provider only",
-  ),
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    for (const [name, index, message] of findSharedHosts(dataset.value)) {
+      addIssue({ message, path: toIssuePath(dataset.value, [name, "hosts", index]) });
+    }
+  }),
 );

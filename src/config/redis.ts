@@ -6,7 +6,7 @@
  */
 import * as v from "valibot";
 import { HOST } from "./address.ts";
-import { about, anyDuration, nonEmpty } from "./schema.ts";
+import { about, anyDuration, nonEmpty, strictObject } from "./schema.ts";
 
 /** The Sentinels that name the primary. */
 export interface SentinelConfig {
@@ -154,8 +154,11 @@ const [username, password] = [
   v.optional(about(nonEmpty, "User of the servers' ACL, where the URL names none")),
   v.optional(about(nonEmpty, "Password of the servers, where the URL has none")),
 ];
-const sentinel = v.strictObject({
-  name: about(nonEmpty, "What the Sentinels call the primary and its replicas, such as `mymaster`"),
+const sentinel = strictObject({
+  name: about(
+    nonEmpty,
+    "Name of the primary and its replicas at the Sentinels, such as `mymaster`",
+  ),
   nodes: about(
     v.pipe(
       v.array(node, "expected an array of addresses"),
@@ -167,7 +170,7 @@ const sentinel = v.strictObject({
   password: v.optional(about(nonEmpty, "Password of the Sentinels")),
 }, "expected an object with name and nodes");
 
-const tls = v.strictObject({
+const tls = strictObject({
   ca: v.optional(
     about(nonEmpty, "PEM file of the authorities to trust, instead of the runtime's own"),
   ),
@@ -203,17 +206,17 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
     .map(readRedisUrl).filter((address) => typeof address === "object");
   for (const name of ["username", "password"] as const) {
     if (config[name] !== undefined && addresses.some((address) => address[name] !== undefined)) {
-      yield [[name], `expected it once: ${name} stands in the URL too`];
+      yield [[name], `expected it once: ${name} is in the URL too`];
     }
   }
   if (tls !== undefined && addresses.some(({ isTls }) => !isTls)) {
     yield [["tls"], 'expected "rediss://" in each URL'];
   }
   if (tls?.cert !== undefined && tls.key === undefined) {
-    yield [["tls", "key"], "expected to be there, for cert is"];
+    yield [["tls", "key"], "expected together with cert"];
   }
   if (tls?.key !== undefined && tls.cert === undefined) {
-    yield [["tls", "cert"], "expected to be there, for key is"];
+    yield [["tls", "cert"], "expected together with key"];
   }
   if (cluster === undefined) return;
   for (const [index, { path, username, password, database = 0, isTls }] of addresses.entries()) {
@@ -221,7 +224,7 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
       yield [["cluster", index], "expected host and port: a Cluster has no Unix sockets"];
     }
     if (database !== 0) {
-      yield [["cluster", index], "expected no database: a Cluster has none but 0"];
+      yield [["cluster", index], "expected no database: a Cluster has only 0"];
     }
     if (username !== undefined || password !== undefined) {
       yield [
@@ -236,9 +239,9 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
 }
 
 const settings = v.pipe(
-  v.strictObject({
+  strictObject({
     url: v.optional(
-      about(url, "`redis://`, `rediss://` or `unix://`: one server, or what stands for one"),
+      about(url, "`redis://`, `rediss://` or `unix://`: one server, or a proxy of several"),
     ),
     cluster: v.optional(about(
       v.pipe(v.array(url, "expected an array of URLs"), v.nonEmpty("expected at least one URL")),

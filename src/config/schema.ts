@@ -4,7 +4,11 @@
  * @module
  */
 import * as v from "valibot";
+import { findNearest } from "./nearest.ts";
 import { parseDuration, parseSize } from "./units.ts";
+
+/** Error message for a setting that does not exist. */
+const UNKNOWN = "unknown setting";
 
 /**
  * Adds a description to the schema of a setting, for editors (`gateway.schema.json`) and for
@@ -17,6 +21,28 @@ export function about<Schema extends v.GenericSchema>(
   text: string,
 ): v.SchemaWithPipe<readonly [Schema, v.DescriptionAction<v.InferOutput<Schema>, string>]> {
   return v.pipe(schema, v.description(text));
+}
+
+/**
+ * Builds the schema of an object without other entries. For an unknown entry the message suggests
+ * the nearest known one.
+ *
+ * @param form Error message for a value that is not an object
+ * @param hints What to do, by names of entries that people expect and that do not exist
+ */
+export function strictObject<const Entries extends v.ObjectEntries>(
+  entries: Entries,
+  form = "expected an object",
+  hints: Readonly<Record<string, string>> = {},
+): v.StrictObjectSchema<Entries, v.ErrorMessage<v.StrictObjectIssue>> {
+  return v.strictObject(entries, ({ expected, input }) => {
+    if (expected !== "never") return form;
+    const typed = String(input);
+    const hint = Object.hasOwn(hints, typed) ? hints[typed] : undefined;
+    if (hint !== undefined) return `${UNKNOWN}. ${hint}`;
+    const nearest = findNearest(typed, Object.keys(entries));
+    return nearest === undefined ? UNKNOWN : `${UNKNOWN}. Did you mean ${nearest}?`;
+  });
 }
 
 /** Error message for a text that is not a duration. */
@@ -83,7 +109,7 @@ export function patchOf<Patch>(
 ): v.GenericSchema<unknown, Patch> {
   const nullish = Object.entries(entries).map(([name, entry]) => [name, v.nullish(entry)]);
   return v.pipe(
-    v.strictObject(Object.fromEntries(nullish) as v.ObjectEntries, form),
+    strictObject(Object.fromEntries(nullish) as v.ObjectEntries, form),
     v.transform((given) =>
       Object.fromEntries(
         Object.entries(given).map(([name, value]) => [name, value ?? undefined]),

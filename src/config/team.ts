@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
-import { about } from "./schema.ts";
+import { about, strictObject } from "./schema.ts";
 
 /** A team, to which keys belong. */
 export interface TeamConfig {
@@ -33,8 +33,8 @@ export const TeamsSchema: v.GenericSchema<
 > = v
   .record(
     TeamNameSchema,
-    v.strictObject(
-      { limits: about(LimitSetSchema, "How much its keys together may take") },
+    strictObject(
+      { limits: about(LimitSetSchema, "Limits that its keys share") },
       "expected an object",
     ),
     'expected an object such as { "search": { "limits": { "budget": "500 USD/month" } } }',

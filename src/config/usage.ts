@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about } from "./schema.ts";
+import { about, strictObject } from "./schema.ts";
 import { parseDuration } from "./units.ts";
 
 /** Times for which usage is kept. */
@@ -43,7 +43,7 @@ const kept = (fallback: string) =>
  * year and a month to bill it.
  */
 export const UsageSchema: v.GenericSchema<UsageInput, UsageConfig> = v.pipe(
-  v.strictObject({
+  strictObject({
     hours: about(kept("8d"), "How long usage is kept by the hour"),
     days: about(kept("400d"), "How long usage is kept by the day"),
   }, "expected an object"),

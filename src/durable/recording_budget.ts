@@ -50,7 +50,7 @@ export interface BudgetedRecording extends Linked<BudgetedRecording> {
 }
 
 class KeyShare implements Share, Linked<KeyShare> {
-  held = 0;
+  used = 0;
   users = 0;
   /** Size of its running recordings, which cannot be evicted. Bytes. */
   readonly running: Share = createShare();
@@ -97,7 +97,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   }
 
   get bytes(): number {
-    return this.#budget.held;
+    return this.#budget.used;
   }
 
   hasRoom(bytes: number): boolean {
@@ -119,7 +119,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   grow({ share }: Recording, bytes: number): void {
     this.#budget.count(bytes);
     if (share === undefined) return;
-    share.held += bytes;
+    share.used += bytes;
     this.#run(share, bytes);
     this.#sort(share);
   }
@@ -149,7 +149,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     this.#budget.count(-recording.bytes);
     if (share === undefined) return;
     recording.share = undefined;
-    share.held -= recording.bytes;
+    share.used -= recording.bytes;
     if (isRunning) this.#run(share, -recording.bytes);
     this.#budget.leave(share);
     this.#sort(share);
@@ -169,7 +169,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
    */
   next(keyId: string): Recording | undefined {
     const own = this.#budget.find(keyId);
-    const ownClass = own === undefined ? -1 : classOf(own.held);
+    const ownClass = own === undefined ? -1 : classOf(own.used);
     for (let index = CLASSES - 1; index >= Math.max(0, ownClass); index--) {
       const largest = this.#classes[index]?.first;
       if (largest === undefined) continue;
@@ -181,7 +181,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
 
   /** Counts bytes of running recordings. */
   #run({ running }: KeyShare, bytes: number): void {
-    running.held += bytes;
+    running.used += bytes;
     this.#running.count(bytes);
   }
 
@@ -192,7 +192,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
 
   /** Moves a share to the queue of its size. */
   #sort(share: KeyShare): void {
-    const sizeClass = share.ended.first === undefined ? undefined : classOf(share.held);
+    const sizeClass = share.ended.first === undefined ? undefined : classOf(share.used);
     if (sizeClass === share.sizeClass) return;
     if (share.sizeClass !== undefined) this.#classes[share.sizeClass]?.remove(share);
     if (sizeClass !== undefined) this.#classes[sizeClass]?.add(share);

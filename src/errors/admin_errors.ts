@@ -108,7 +108,7 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   leaving: {
     ...INVALID,
     status: 409,
-    message: "Cannot do this: the gateway was told to end, and nothing takes that back",
+    message: "Cannot do this: the gateway is shutting down, which cannot be undone",
   },
   too_many_watchers: {
     ...UNAVAILABLE,

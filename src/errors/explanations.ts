@@ -63,23 +63,23 @@ const NO_KEY: Advice = [
 ];
 const NO_UPSTREAM_KEY: Advice = [
   "caller",
-  "Have the caller send its own key at the provider where the provider takes it",
+  "Have the caller send its own key at the provider in the header of the provider",
 ];
 const MISPLACED: Advice = [
   "caller",
-  "Rotate that gateway key if others may have seen it, and have the caller swap its keys",
+  "Rotate that gateway key if others could have seen it, and have the caller swap its keys",
 ];
 const WRONG_BODY: Advice = [
   "caller",
-  "Have the caller correct its body: the answer told it what was wrong",
+  "Have the caller correct its body: the answer names the mistake",
 ];
 const SLOW_CALLER: Advice = [
   "caller",
-  "Look at the caller's connection; limits.bodyTime says how long a body may take",
+  "Look at the caller's connection; limits.bodyTime is the time for a body",
 ];
 const AT_A_LIMIT: Advice = [
   "rule",
-  "Nothing, if the limit is meant; else raise that of the key, its team or the provider",
+  "Nothing, if the limit is meant; else raise the limit of the key, its team or the provider",
 ];
 const NOT_ALLOWED: Advice = [
   "rule",
@@ -117,7 +117,7 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
   invalid_upstream_auth: NO_UPSTREAM_KEY,
   provider_key_in_gateway_auth: [
     "caller",
-    "Have the caller put the provider's key where the provider takes it",
+    "Have the caller put the provider's key into the header of the provider",
   ],
   provider_not_allowed: NOT_ALLOWED,
   model_not_allowed: NOT_ALLOWED,
@@ -125,10 +125,10 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
     "rule",
     "Nothing, if it is meant; else name its group in the operations of provider and key",
   ],
-  origin_not_allowed: ["rule", "Add the page's origin to cors, if pages of it may call"],
+  origin_not_allowed: ["rule", "Add the page's origin to cors, to let its pages call"],
   model_not_priced: [
     "rule",
-    "Give the model a price in prices, or take the budget of money off the key",
+    "Set a price of the model in prices, or remove the budget of money from the key",
   ],
   operation_not_metered: [
     "rule",
@@ -167,7 +167,7 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
   ],
   upstream_bad_response: [
     "provider",
-    "Check providers.NAME.upstream: what answers there speaks no plain HTTP interface",
+    "Check providers.NAME.upstream: the server there speaks no plain HTTP interface",
   ],
   upstream_unsupported_encoding: [
     "provider",
@@ -219,7 +219,10 @@ const BY_CAUSE: Readonly<Partial<Record<FailureCause, Advice>>> = {
     "Set the clocks of the issuer and of this machine, or raise leeway in identity",
   ],
   token_claims: ["caller", "Compare the token's claims with claims and require in identity"],
-  token_revoked: ["caller", "Nothing, if it is meant: sallyport tokens list shows what is revoked"],
+  token_revoked: [
+    "caller",
+    "Nothing, if it is meant: sallyport tokens list shows the revoked tokens",
+  ],
 };
 
 /** Returns advice for the status of a provider's answer. */
@@ -244,7 +247,7 @@ function adviseOnStatus(status: number): Advice {
   }
   return [
     "provider",
-    "Look at the provider's state; x-upstream-request-id is what its support asks for",
+    "Look at the provider's state; its support asks for x-upstream-request-id",
   ];
 }
 
@@ -256,7 +259,7 @@ function adviseOn(failed: FailedExchange): Advice {
   if (outcome === "client_closed") {
     return [
       "caller",
-      "Nothing, if callers may change their minds; " +
+      "Nothing, if callers can change their minds; " +
       "else compare the time it took with their timeouts",
     ];
   }
@@ -267,7 +270,7 @@ function adviseOn(failed: FailedExchange): Advice {
 function describe({ outcome, status, code }: FailedExchange): string {
   if (isCode(code)) return ERRORS[code].message;
   if (outcome === "upstream_error" && status >= 400) {
-    return `The provider answered ${status}, and it was relayed as it came`;
+    return `The provider answered ${status}, and it was relayed unchanged`;
   }
   return OUTCOMES[outcome];
 }

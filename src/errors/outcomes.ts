@@ -31,7 +31,7 @@ export const OUTCOMES: Readonly<Record<Outcome, string>> = {
   upstream_failed: "The provider gave no usable answer",
   upstream_cut: "The provider's answer broke off after it had begun",
   timeout: "A deadline for the provider passed",
-  shed: "The gateway turned it away to stay up, or to give a failing provider a pause",
+  shed: "The gateway turned it away to stay up, or to spare a failing provider",
   drained: "The gateway shut down before it was complete",
   failed: "A bug in the gateway",
 };
@@ -117,7 +117,7 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
   redirect: "The upstream answered with a redirect, which the gateway does not follow",
   exhausted: "This machine has no file descriptor, port or memory left for a connection",
   proxy_unreachable: "The proxy cannot be reached: its name, its port or its TLS",
-  proxy_auth: "The proxy wants other credentials: it answered CONNECT with 407",
+  proxy_auth: "The proxy requires other credentials: it answered CONNECT with 407",
   proxy_refused: "The proxy does not allow the upstream: " +
     "it answered CONNECT with a 3xx, or a 4xx other than 407",
   proxy_upstream: "The proxy could not reach the upstream: it answered CONNECT with a 5xx",
@@ -130,9 +130,9 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
   token_algorithm:
     "The identity token is signed by an algorithm that is not accepted, or not at all",
   token_key: "The identity token names a key that its issuer does not publish",
-  token_signature: "The signature of the identity token is not that of the key",
+  token_signature: "The signature of the identity token does not match the key",
   token_expired: "The identity token has expired, or is older than `maxAge`",
   token_early: "The identity token is not valid yet: the clocks of issuer and gateway differ",
-  token_claims: "The claims of the identity token are not those that the configuration asks for",
+  token_claims: "The claims of the identity token do not match the configuration",
   token_revoked: "The identity token was revoked",
 };

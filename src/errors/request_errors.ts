@@ -132,7 +132,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   gateway_key_in_authorization: {
     ...UNAUTHENTICATED,
     param: "Authorization",
-    message: "Cannot forward the provider's key: a gateway key stands in its place. " +
+    message: "Cannot forward the provider's key: a gateway key is in its place. " +
       "Put the provider's key there and the gateway key in Gateway-Auth",
   },
   missing_upstream_key: {
@@ -154,7 +154,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...UNAUTHENTICATED,
     param: "Gateway-Auth",
     message: "Cannot use a provider's key as a gateway key: " +
-      "put it where the provider takes it, and the key of this gateway into Gateway-Auth",
+      "put it into the header of the provider, and the key of this gateway into Gateway-Auth",
   },
   provider_not_allowed: {
     ...FORBIDDEN,

@@ -73,13 +73,13 @@ export const UPSTREAM_ERRORS: Readonly<Record<UpstreamErrorCode, ErrorSpec>> = {
     ...UPSTREAM,
     outcome: "refused",
     status: 508,
-    message: "Cannot forward the request: it has come through this gateway before. " +
+    message: "Cannot forward the request: it has passed this gateway before. " +
       "The upstream leads back to it",
   },
   upstream_first_event_timeout: {
     ...LATE,
     message:
-      "Cannot wait longer for the provider: the first event of its stream did not come in time",
+      "Cannot wait longer for the provider: the first event of its stream did not arrive in time",
   },
   upstream_stream_truncated: {
     ...CUT,

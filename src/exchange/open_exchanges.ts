@@ -48,11 +48,11 @@ const KEY_FACTOR = 4;
 const PROVIDER_FACTOR = 9;
 
 /** Slots for the open exchanges of one list or several. */
-export class ExchangePlaces {
+export class ExchangeSlots {
   /** Slots of exchanges with a known key, with the shares of keys and providers. */
   readonly known: SharedBudget;
   /** Number of used slots, including exchanges whose key is not known yet. */
-  taken = 0;
+  used = 0;
   #max: number;
 
   constructor(max: number) {
@@ -67,7 +67,7 @@ export class ExchangePlaces {
 
   /** True if more exchanges are open than allowed. */
   get isOverfull(): boolean {
-    return this.taken > this.#max;
+    return this.used > this.#max;
   }
 }
 
@@ -79,18 +79,18 @@ export class ExchangePlaces {
  */
 export class OpenExchanges implements Iterable<Exchange> {
   /** Slots of the exchanges, shared with other lists. */
-  readonly places: ExchangePlaces;
+  readonly slots: ExchangeSlots;
   readonly #all: Exchange[] = [];
   /**
    * Exchanges whose answers can be read after they have settled, with functions that break off
    * these answers.
    */
-  readonly #held = new Map<Exchange, (reason: Error) => void>();
+  readonly #unread = new Map<Exchange, (reason: Error) => void>();
   readonly #onEmpty: (() => void)[] = [];
 
-  /** @param places Slots of the exchanges. If left out, their number is unlimited */
-  constructor(places: ExchangePlaces = new ExchangePlaces(Infinity)) {
-    this.places = places;
+  /** @param slots Slots of the exchanges. If left out, their number is unlimited */
+  constructor(slots: ExchangeSlots = new ExchangeSlots(Infinity)) {
+    this.slots = slots;
   }
 
   /** The number of open exchanges. */
@@ -108,7 +108,7 @@ export class OpenExchanges implements Iterable<Exchange> {
   ): Exchange {
     const exchange = new Exchange(clock);
     exchange.openIndex = this.#all.push(exchange) - 1;
-    this.places.taken++;
+    this.slots.used++;
     exchange.onSettled(() => this.#delete(exchange));
     new CallerWatch(request, exchange, clock);
     for (const observer of observers) exchange.onSettled(observer);
@@ -123,18 +123,18 @@ export class OpenExchanges implements Iterable<Exchange> {
    * slots
    */
   share(exchange: Exchange, key: string, provider?: string): void {
-    const { known } = this.places;
+    const { known } = this.slots;
     known.count(1);
     const own = known.join(`key:${key}`);
     const common = provider === undefined ? undefined : known.join(`provider:${provider}`);
     exchange.shares = common === undefined ? [own] : [own, common];
-    for (const share of exchange.shares) share.held++;
+    for (const share of exchange.shares) share.used++;
     this.#assertWithin(own, KEY_FACTOR, "this gateway key");
     if (common !== undefined) this.#assertWithin(common, PROVIDER_FACTOR, "this provider");
   }
 
-  #assertWithin({ held }: Share, factor: number, owner: string): void {
-    if (held === 1 || held <= factor * this.places.known.free) return;
+  #assertWithin({ used }: Share, factor: number, owner: string): void {
+    if (used === 1 || used <= factor * this.slots.known.free) return;
     throw new GatewayError("gateway_overloaded", {
       detail: `${owner} has its share of the open exchanges`,
     });
@@ -142,30 +142,30 @@ export class OpenExchanges implements Iterable<Exchange> {
 
   /** Frees the slot of an exchange. */
   #free({ shares }: Exchange): void {
-    const { places } = this;
-    places.taken--;
-    if (shares.length > 0) places.known.count(-1);
+    const { slots } = this;
+    slots.used--;
+    if (shares.length > 0) slots.known.count(-1);
     for (const share of shares) {
-      share.held--;
-      places.known.leave(share);
+      share.used--;
+      slots.known.leave(share);
     }
   }
 
   /** Removes an exchange, and moves the last exchange to its index. */
   #delete(exchange: Exchange): void {
     const { openIndex } = exchange;
-    if (!this.#held.has(exchange)) this.#free(exchange);
+    if (!this.#unread.has(exchange)) this.#free(exchange);
     const last = this.#all.pop();
     if (last !== undefined && last.openIndex !== openIndex) {
       this.#all[openIndex] = last;
       last.openIndex = openIndex;
     }
-    this.#tell();
+    this.#notifyEmpty();
   }
 
-  #tell(): void {
-    if (this.#all.length > 0 || this.#held.size > 0) return;
-    for (const tell of this.#onEmpty.splice(0)) tell();
+  #notifyEmpty(): void {
+    if (this.#all.length > 0 || this.#unread.size > 0) return;
+    for (const notify of this.#onEmpty.splice(0)) notify();
   }
 
   /**
@@ -175,24 +175,24 @@ export class OpenExchanges implements Iterable<Exchange> {
    * @param end Breaks off the answer when the gateway can wait no longer
    * @returns Function that frees the slot
    */
-  hold(exchange: Exchange, end: (reason: Error) => void): () => void {
-    this.#held.set(exchange, end);
+  keepOpen(exchange: Exchange, end: (reason: Error) => void): () => void {
+    this.#unread.set(exchange, end);
     return () => {
-      if (!this.#held.delete(exchange)) return;
+      if (!this.#unread.delete(exchange)) return;
       if (exchange.isSettled) this.#free(exchange);
-      this.#tell();
+      this.#notifyEmpty();
     };
   }
 
   /** Aborts all of them. */
   abort(reason: Error): void {
     for (const exchange of this) exchange.abort(reason);
-    for (const end of Array.from(this.#held.values())) end(reason);
+    for (const end of Array.from(this.#unread.values())) end(reason);
   }
 
   /** Resolves when no exchange is open and no answer is kept open. */
   whenEmpty(): Promise<void> {
-    const isEmpty = this.size === 0 && this.#held.size === 0;
+    const isEmpty = this.size === 0 && this.#unread.size === 0;
     return isEmpty ? Promise.resolve() : new Promise((resolve) => this.#onEmpty.push(resolve));
   }
 

@@ -7,13 +7,13 @@
 
 /** The amount of a budget that one owner uses. */
 export interface Share {
-  held: number;
+  used: number;
   /** Number of users of the share. It is kept while there are any. */
   users: number;
 }
 
 /** Creates an unused share. */
-export const createShare = (): Share => ({ held: 0, users: 0 });
+export const createShare = (): Share => ({ used: 0, users: 0 });
 
 /** Number of shares without users that are kept, at least. */
 const MIN_SHARES = 1024;
@@ -28,7 +28,7 @@ const MIN_SHARES = 1024;
 export class SharedBudget<Kind extends Share = Share> {
   #max: number;
   readonly #create: () => Kind;
-  #held = 0;
+  #used = 0;
   readonly #shares = new Map<string, Kind>();
   #maxShares = MIN_SHARES;
 
@@ -43,13 +43,13 @@ export class SharedBudget<Kind extends Share = Share> {
   }
 
   /** Amount that all owners use. */
-  get held(): number {
-    return this.#held;
+  get used(): number {
+    return this.#used;
   }
 
   /** Amount that is free; negative if the budget was made smaller than the amount in use. */
   get free(): number {
-    return this.#max - this.#held;
+    return this.#max - this.#used;
   }
 
   /**
@@ -57,8 +57,8 @@ export class SharedBudget<Kind extends Share = Share> {
    *
    * @param factor Largest ratio of the owner's amount to the free amount
    */
-  room({ held }: Share, factor: number): number {
-    return Math.floor((factor * this.free - held) / (factor + 1));
+  room({ used }: Share, factor: number): number {
+    return Math.floor((factor * this.free - used) / (factor + 1));
   }
 
   /**
@@ -66,7 +66,7 @@ export class SharedBudget<Kind extends Share = Share> {
    * same to the share.
    */
   count(amount: number): void {
-    this.#held += amount;
+    this.#used += amount;
   }
 
   /** Returns the share of an owner, and adds a user to it. */

@@ -62,7 +62,7 @@ export const JSON_ONLY: ContentTypes = { has: isJson };
 /** Multipart, and JSON, which some operations also accept. */
 export const FORM_OR_JSON: ContentTypes = {
   has: (contentType) => isMultipart(contentType) || isJson(contentType),
-  detail: "this operation takes multipart/form-data",
+  detail: "this operation expects multipart/form-data",
 };
 /** Any type. The provider decides. */
 export const ANY_TYPE: ContentTypes = { has: () => true };
@@ -169,7 +169,7 @@ export class BodyMemory {
 
   /** Bytes of all bodies in memory. */
   get heldBytes(): number {
-    return this.#budget.held;
+    return this.#budget.used;
   }
 
   /**
@@ -187,14 +187,14 @@ export class BodyMemory {
 
   /** Returns the number of bytes that can be added to a body of `heldBytes` bytes. */
   room(share: Share, heldBytes: number): number {
-    const isOnly = share.held === heldBytes;
+    const isOnly = share.used === heldBytes;
     return isOnly ? this.#budget.free : this.#budget.room(share, BODY_FACTOR);
   }
 
   /** Adds to the counted bytes of a body; a negative number subtracts. */
   count(share: Share, bytes: number): void {
     this.#budget.count(bytes);
-    share.held += bytes;
+    share.used += bytes;
   }
 
   /** Closes the account of an empty body. */

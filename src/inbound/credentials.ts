@@ -87,27 +87,57 @@ function malformedUpstreamKey(header: string): GatewayError {
 /**
  * Reads the gateway key.
  *
- * @throws {GatewayError} `missing_gateway_key`, `invalid_gateway_auth`,
- * `provider_key_in_gateway_auth`
+ * @param holdsKey Returns whether a text contains a gateway key or an identity token of a known form
+ * @throws {GatewayError} `missing_gateway_key`, `gateway_key_in_authorization`,
+ * `invalid_gateway_auth`, `provider_key_in_gateway_auth`
  */
-export function readGatewayCredential(headers: Headers, rules: CredentialRules): string {
+export function readGatewayCredential(
+  headers: Headers,
+  rules: CredentialRules,
+  holdsKey: (text: string) => boolean,
+): string {
   const value = headers.get("gateway-auth");
-  if (value === null) return readFirstHalf(headers, rules);
+  if (value === null) {
+    const key = readFirstHalf(headers, rules);
+    if (key !== undefined) return key;
+    throw explainMissingKey(headers, rules, holdsKey);
+  }
   const key = parseBearer(value);
   if (key === undefined) throw new GatewayError("invalid_gateway_auth");
   if (PROVIDER_KEY.test(key)) throw new GatewayError("provider_key_in_gateway_auth");
   return key;
 }
 
-/** Reads the gateway key of a combined key: the part before the first separator. */
-function readFirstHalf(headers: Headers, { credential, combinedKey }: CredentialRules): string {
+/** Returns the key that is sent in the header of the provider's interface, else as a Bearer. */
+function readPresented(headers: Headers, { credential }: CredentialRules): string {
   const bare = credential === "authorization" ? null : headers.get(credential);
-  const presented = bare ?? parseBearer(headers.get("authorization")) ?? "";
-  const end = presented.indexOf(SEPARATOR);
-  if (!combinedKey) {
-    throw new GatewayError("missing_gateway_key", end < 0 ? {} : { detail: NOT_COMBINED });
+  return bare ?? parseBearer(headers.get("authorization")) ?? "";
+}
+
+/** Makes the error for a call without `Gateway-Auth` and without a combined key. */
+function explainMissingKey(
+  headers: Headers,
+  rules: CredentialRules,
+  holdsKey: (text: string) => boolean,
+): GatewayError {
+  for (const name of new Set(["authorization", rules.credential])) {
+    const value = headers.get(name);
+    const isKey = value !== null && value.length <= MAX_CREDENTIAL_LENGTH && holdsKey(value);
+    if (isKey) return toGatewayKeyError(name, rules);
   }
-  if (end < 1) throw new GatewayError("missing_gateway_key", { detail: COMBINED_FORM });
+  if (rules.combinedKey) return new GatewayError("missing_gateway_key", { detail: COMBINED_FORM });
+  const isCombined = readPresented(headers, rules).includes(SEPARATOR);
+  return new GatewayError("missing_gateway_key", isCombined ? { detail: NOT_COMBINED } : {});
+}
+
+/**
+ * Reads the gateway key of a combined key: the part before the first separator. Returns `undefined`
+ * if there is no combined key.
+ */
+function readFirstHalf(headers: Headers, rules: CredentialRules): string | undefined {
+  const presented = readPresented(headers, rules);
+  const end = presented.indexOf(SEPARATOR);
+  if (!rules.combinedKey || end < 1) return undefined;
   const key = presented.slice(0, end);
   if (PROVIDER_KEY.test(key)) {
     throw new GatewayError("provider_key_in_gateway_auth", { detail: COMBINED_FORM });

@@ -21,6 +21,7 @@ const HEAD = '{"keys":[\n';
 const TAIL = /^\n\](?:,"checksum":"[0-9a-f]{64}")?\}\s*$/;
 /** Number of keys that are written at once. */
 const LINES = 500;
+const NO_JSON = "expected JSON: correct it, or restore the file from a copy";
 
 /** The error for a file of keys that is missing, unreadable or invalid. */
 export class BrokenFile extends Error {}
@@ -45,7 +46,7 @@ function readKey(value: unknown, location: string): GatewayKey {
 function addKey(keys: MemoryKeyStore, value: unknown, location: string): void {
   const key = readKey(value, location);
   if (keys.has(key.id) || keys.findTwin(key) !== undefined) {
-    throw new BrokenFile(`${location}: its id or digest stands there twice`);
+    throw new BrokenFile(`${location}: its id or digest is there twice`);
   }
   keys.add(key);
 }
@@ -71,7 +72,7 @@ export async function readKeyFile(bytes: Buffer): Promise<MemoryKeyStore> {
  */
 async function readLines(text: string): Promise<MemoryKeyStore> {
   const end = text.lastIndexOf("\n]");
-  if (!text.startsWith(HEAD) || !TAIL.test(text.slice(end))) throw new OtherForm("no JSON");
+  if (!text.startsWith(HEAD) || !TAIL.test(text.slice(end))) throw new OtherForm(NO_JSON);
   const keys = new MemoryKeyStore();
   const turns = new Turns();
   let line = 1; // the line of the head
@@ -94,7 +95,7 @@ function parse(json: string, location: string): unknown {
   try {
     return JSON.parse(json);
   } catch {
-    throw new OtherForm(`${location}: no JSON`);
+    throw new OtherForm(`${location}: ${NO_JSON}`);
   }
 }
 

@@ -22,6 +22,7 @@
 import * as v from "valibot";
 import { describeIssue, formatMistake } from "../config/issue.ts";
 import { type KeyConfig, KeySchema, toKeyJson } from "../config/key.ts";
+import type { WrittenLimits } from "../config/limit_set.ts";
 import type { GatewayKey, LaterPart } from "./key_store.ts";
 
 /** The highest version of the form that this module writes and fully understands. */
@@ -149,11 +150,21 @@ export function keepUnreadable(value: unknown, fault: string): GatewayKey | unde
   return { id, digest: "", later: { fields, limits: {}, refusal: fault } };
 }
 
+/** The lowest version that understands each limit. */
+const LIMIT_VERSIONS: Readonly<Record<keyof WrittenLimits, (limit: unknown) => number>> = {
+  requests: () => 1,
+  tokens: () => 1,
+  concurrency: () => 1,
+  budget: (budget) => typeof budget === "string" && !budget.includes(" ") ? 1 : 2,
+  mode: (mode) => mode === "strict" ? 2 : 1,
+};
+
 /** Returns the lowest version that understands a record. */
 function versionOf({ team, limits }: Json): number {
-  const { budget = "", mode } = isObject(limits) ? limits : {};
-  const hasMoney = typeof budget !== "string" || budget.includes(" ");
-  return team !== undefined || hasMoney || mode === "strict" ? VERSION : 1;
+  const versions = Object.entries(isObject(limits) ? limits : {}).map(([name, limit]) =>
+    limit === undefined ? 1 : LIMIT_VERSIONS[name as keyof WrittenLimits](limit)
+  );
+  return Math.max(team === undefined ? 1 : 2, ...versions);
 }
 
 /**

@@ -127,7 +127,7 @@ async function callResolver(
   const { success, output, issues } = v.safeParse(ResolvedKeySchema, resolvedKey);
   if (success) return output;
   const cause = new TypeError(
-    `Cannot use what the keys hook answered: ${formatMistake(describeIssue(issues[0]))}`,
+    `Cannot use the answer of the keys hook: ${formatMistake(describeIssue(issues[0]))}`,
   );
   throw new GatewayError("internal_error", { cause });
 }

@@ -157,7 +157,7 @@ export class FileKeyStore implements KeyRegistry {
     change: (current: GatewayKey | undefined) => GatewayKey,
   ): Promise<GatewayKey> {
     const [changed] = await this.changeAll([id], (_, current) => change(current));
-    if (changed === undefined) throw new Error("one goes in, and one comes out");
+    if (changed === undefined) throw new Error("the change of one key returned none");
     return changed;
   }
 
@@ -284,10 +284,12 @@ export class FileKeyStore implements KeyRegistry {
     try {
       await this.#refresh();
       if (!isNew) return;
-      this.#report(`${this.#file.path}: ${this.#keys.size} keys hold from now on`);
+      this.#report(`${this.#file.path}: ${this.#keys.size} keys are valid from now on`);
       this.#reportLater();
     } catch (error) {
-      if (isNew) this.#report(`${this.#file.path}: ${describe(error)}. The keys before hold on`);
+      if (isNew) {
+        this.#report(`${this.#file.path}: ${describe(error)}. The previous keys stay valid`);
+      }
     }
   }
 }

@@ -89,7 +89,7 @@ export class MemoryKeyStore implements KeyRegistry {
   change(): Promise<never> {
     const fix = 'set keys to { "file": "gateway-keys.json" } or "redis"';
     return Promise.reject(
-      new KeyStoreError(`Cannot change keys that stand in the configuration: ${fix}`),
+      new KeyStoreError(`Cannot change keys of the configuration: ${fix}`),
     );
   }
 

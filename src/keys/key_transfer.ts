@@ -85,7 +85,7 @@ export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, Gate
     const location = `line ${index + 1}`;
     const key = readLine(line, location);
     if (records.has(key.id) || digestsOf(key).some((digest) => digests.has(digest))) {
-      throw new KeyStoreError(`Cannot import ${location}: its id or digest stands there twice`);
+      throw new KeyStoreError(`Cannot import ${location}: its id or digest is there twice`);
     }
     for (const digest of digestsOf(key)) digests.add(digest);
     records.set(key.id, key);
@@ -108,7 +108,7 @@ export async function importKeys(
   const outcomes = new Map<string, keyof ImportCounts>();
   await keys.changeAll(Array.from(records.keys()), (id, current) => {
     const record = records.get(id);
-    if (record === undefined) throw new Error("only what was read is written");
+    if (record === undefined) throw new Error("a record was not read before it was written");
     if (current === undefined) {
       outcomes.set(id, "added");
       return record;
@@ -124,7 +124,7 @@ export async function importKeys(
     if (!isReplacing) {
       throw new KeyStoreError(
         `Cannot import the key ${id}: another record with this id is there already. ` +
-          "--replace takes the imported one",
+          "--replace keeps the imported one",
       );
     }
     outcomes.set(id, "replaced");

@@ -51,7 +51,7 @@ export function rotateKey(
     throw new KeyStoreError("Cannot rotate a revoked key: create a new one");
   }
   if (overlapMs > MAX_OVERLAP_MS) {
-    throw new KeyStoreError("Cannot keep the old secret for so long: at most 365d");
+    throw new KeyStoreError("Cannot keep the old secret for longer than 365d");
   }
   if (record.later?.fields["previous"] !== undefined) {
     throw new KeyStoreError(
@@ -63,7 +63,7 @@ export function rotateKey(
   if (overlapMs > 0 && hasPrevious) {
     const until = new Date(previous.expiresAt).toISOString();
     throw new KeyStoreError(
-      `Cannot rotate a key twice: the secret before is good until ${until}. ` +
+      `Cannot rotate a key twice: the previous secret is valid until ${until}. ` +
         "Wait, or end both at once: keys rotate --now, or an overlap of 0s",
     );
   }

@@ -124,7 +124,7 @@ export function admitOtherModels(
 ): void {
   if (key.models === undefined) return;
   if (others.unnamedIn !== undefined) {
-    const detail = "the key is limited to models, and this field can stand for any model";
+    const detail = "the key is limited to models, and this field can mean any model";
     throw new GatewayError("model_not_allowed", { param: others.unnamedIn, detail });
   }
   for (const name of others.names) admitModel(key, name);

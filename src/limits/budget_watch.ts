@@ -10,15 +10,21 @@
  */
 import { type Budget, periodEnd } from "../config/units.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { BUDGET_NAMES, type BudgetName, isBudget } from "./limit_kinds.ts";
-import { type Amounts, type Limiter, type LimitSubject, type Standing, unitOf } from "./limiter.ts";
+import { BUDGET_NAMES, type BudgetName, isBudget, isMoney } from "./limit_kinds.ts";
+import {
+  type Amounts,
+  type Limiter,
+  type LimitStatus,
+  type LimitSubject,
+  unitOf,
+} from "./limiter.ts";
 
 /** Used parts of a budget at which an alert is sent, in ascending order. */
 export const THRESHOLDS: readonly number[] = [0.8, 1];
 /** The most budgets that are watched at once. The least recently used ones are dropped. */
 export const MAX_WATCHED = 1000;
 /**
- * Shortest time between two requests for the state of a budget that refuses calls. Milliseconds.
+ * Shortest time between two requests for the status of a budget that refuses calls. Milliseconds.
  */
 const ASK_EVERY_MS = 1000;
 
@@ -47,21 +53,21 @@ export type OnReached = (reached: ReachedBudget) => void;
 interface Watched extends Omit<ReachedBudget, "threshold"> {
   used: number;
   /** Number of thresholds that were reported. */
-  told: number;
-  /** Monotonic time of the last request for its state. */
+  reported: number;
+  /** Monotonic time of the last request for its status. */
   askedAt: number;
 }
 
-interface BudgetStanding extends Standing {
+interface BudgetStatus extends LimitStatus {
   readonly name: BudgetName;
 }
 
 /**
- * Returns whether a limit is a budget that is counted as a whole. A gateway that counts alone knows
- * only its share.
+ * Returns whether a limit is a budget that is counted as a whole. A local decision
+ * knows only a share.
  */
-function isWholeBudget(standing: Standing): standing is BudgetStanding {
-  const { subject, name, limit } = standing;
+function isWholeBudget(status: LimitStatus): status is BudgetStatus {
+  const { subject, name, limit } = status;
   return isBudget(name) && subject.limits[name]?.limit === limit;
 }
 
@@ -89,20 +95,20 @@ export class BudgetWatch {
   /**
    * Notes the budgets of an admitted exchange.
    *
-   * @param standings State of its limits before
+   * @param statuses State of its limits before
    * @returns Function that notes the use of the exchange at its end; `undefined` if it counts
    * against no budget
    */
   note(
-    standings: readonly Standing[],
+    statuses: readonly LimitStatus[],
     onReached: OnReached | undefined,
   ): ((used: Amounts) => void) | undefined {
-    let found: [Watched, Standing][] | undefined;
-    for (const standing of standings) {
-      if (!isWholeBudget(standing)) continue;
-      const watched = this.#watch(standing.subject, standing.name);
-      setUsed(watched, standing.used, onReached);
-      (found ??= []).push([watched, standing]);
+    let found: [Watched, LimitStatus][] | undefined;
+    for (const status of statuses) {
+      if (!isWholeBudget(status)) continue;
+      const watched = this.#watch(status.subject, status.name);
+      setUsed(watched, status.used, onReached);
+      (found ??= []).push([watched, status]);
     }
     return found && ((used) => {
       const now = this.#clock.now();
@@ -115,7 +121,7 @@ export class BudgetWatch {
   }
 
   /**
-   * Notes that a budget has refused an exchange. Asks for its state if it is not known to be used
+   * Notes that a budget has refused an exchange. Asks for its status if it is not known to be used
    * up.
    */
   refused(
@@ -130,16 +136,16 @@ export class BudgetWatch {
         const now = this.#clock.monotonic();
         if (watched.used >= watched.limit || now - watched.askedAt < ASK_EVERY_MS) continue;
         watched.askedAt = now;
-        limiter.status(subject).then((standings) => void this.note(standings, onReached), () => {});
+        limiter.status(subject).then((statuses) => void this.note(statuses, onReached), () => {});
       }
     }
   }
 
-  /** Finds the state of a budget in its current period, or creates it. */
+  /** Finds the status of a budget in its current period, or creates it. */
   #watch({ name: subject, limits }: LimitSubject, name: BudgetName): Watched {
     const key = `${subject}\n${name}`;
     const { limit = 1, period = "day" } = limits[name] ?? {};
-    const unit = limits.spend !== undefined && name === "spend" ? limits.spend.currency : "tokens";
+    const unit = limits.spend !== undefined && isMoney(name) ? limits.spend.currency : "tokens";
     const known = this.#watched.get(key);
     this.#watched.delete(key);
     const now = this.#clock.now();
@@ -153,7 +159,7 @@ export class BudgetWatch {
       used: 0,
       period,
       until: periodEnd(period, now),
-      told: 0,
+      reported: 0,
       askedAt: -Infinity,
     };
     this.#watched.set(key, watched);
@@ -170,12 +176,12 @@ function setUsed(watched: Watched, used: number, onReached: OnReached | undefine
   watched.used = used;
   if (onReached === undefined) return;
   for (
-    let threshold = THRESHOLDS[watched.told];
+    let threshold = THRESHOLDS[watched.reported];
     threshold !== undefined;
-    threshold = THRESHOLDS[watched.told]
+    threshold = THRESHOLDS[watched.reported]
   ) {
     if (used < threshold * watched.limit) return;
-    watched.told++;
+    watched.reported++;
     const { subject, name, unit, limit, period, until } = watched;
     onReached({ subject, name, unit, limit, used, period, until, threshold });
   }

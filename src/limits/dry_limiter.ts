@@ -3,18 +3,18 @@
  *
  * @module
  */
-import type { Lease, Limiter, LimitSubject, Reservation, Standing } from "./limiter.ts";
+import type { Lease, Limiter, LimitStatus, LimitSubject, Reservation } from "./limiter.ts";
 import { enforce, toLease } from "./verdict.ts";
 
-/** The request to a {@link DryLimiter} for one exchange, and the state that decided it. */
+/** The request to a {@link DryLimiter} for one exchange, and the status that decided it. */
 export interface AskedLimits {
-  /** State of all limits, without the exchange. */
-  readonly standings: readonly Standing[];
+  /** Status of all limits, without the exchange. */
+  readonly statuses: readonly LimitStatus[];
   /** Amounts that would have been reserved. */
   readonly reservation: Reservation;
 }
 
-/** Decides from the state of another limiter. */
+/** Decides from the status of another limiter. */
 export class DryLimiter implements Limiter {
   readonly #status: Limiter["status"];
   /** `undefined` before the first request. */
@@ -25,19 +25,18 @@ export class DryLimiter implements Limiter {
   }
 
   async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
-    const standings = (await Promise.all(subjects.map((subject) => this.#status(subject)))).flat();
+    const statuses = (await Promise.all(subjects.map((subject) => this.#status(subject)))).flat();
     const names = new Set(subjects.map(({ name }) => name));
-    const others = this.asked?.standings.filter(({ subject }) => !names.has(subject.name)) ?? [];
-    // No earlier lease has reserved anything, so a second lease also needs the request and the
-    // slot.
+    const others = this.asked?.statuses.filter(({ subject }) => !names.has(subject.name)) ?? [];
+    // A first lease has counted nothing, so a second lease also needs the request and the slot.
     this.asked = {
-      standings: [...others, ...standings],
-      reservation: { ...reservation, admitted: undefined },
+      statuses: [...others, ...statuses],
+      reservation: { ...reservation, countedByFirstLease: undefined },
     };
-    return toLease(enforce(standings, reservation), () => {});
+    return toLease(enforce(statuses, reservation), () => {});
   }
 
-  status(subject: LimitSubject): Promise<Standing[]> {
+  status(subject: LimitSubject): Promise<LimitStatus[]> {
     return this.#status(subject);
   }
 }

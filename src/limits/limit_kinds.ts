@@ -1,6 +1,6 @@
 /**
- * The kinds of limit. All engine-independent differences between them are described here. A new
- * kind is a field of `LimitSet` and an entry of {@link LIMIT_KINDS}. The compiler then reports all
+ * The kinds of limit. All engine-independent differences between them are described here. To add a
+ * kind, add a field to `LimitSet` and an entry to {@link LIMIT_KINDS}. The compiler then names all
  * other code that must handle it.
  *
  * @module
@@ -71,6 +71,8 @@ export type CallLimit = NamesOf<{ unit: "calls" }>;
 export type SettledLimit = Exclude<LimitName, CallLimit>;
 /** A budget of tokens or money, for a day or month of the calendar. */
 export type BudgetName = NamesOf<{ span: "period" }>;
+/** A budget of money, for a day or month of the calendar. */
+export type MoneyName = NamesOf<{ unit: "spend" }>;
 /** A limit that has a window, or a period of the calendar. */
 export type WindowedLimit = NamesOf<{ span: "window" | "period" }>;
 
@@ -83,6 +85,9 @@ export const isOfCalls = (name: LimitName): name is CallLimit => LIMIT_KINDS[nam
 /** Returns whether a limit is a budget for a day or month of the calendar. */
 export const isBudget = (name: LimitName): name is BudgetName =>
   LIMIT_KINDS[name].span === "period";
+
+/** Returns whether a limit is a budget of money. */
+export const isMoney = (name: LimitName): name is MoneyName => LIMIT_KINDS[name].unit === "spend";
 
 /** Returns whether a limit has a window, or a period of the calendar. */
 export const isWindowed = (name: LimitName): name is WindowedLimit =>

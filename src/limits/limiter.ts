@@ -38,15 +38,15 @@ export interface Reservation {
   /** The most that it could use, for strict limits. */
   readonly most: Amounts;
   /**
-   * Name of the subject whose request and slot another lease of the same exchange already has, if
-   * any.
+   * Only for the second lease of an exchange: name of the subject whose request and slot the first
+   * lease already counts.
    */
-  readonly admitted?: string | undefined;
+  readonly countedByFirstLease?: string | undefined;
   /**
-   * Name of the last subject of the exchange, if this lease has only the first subject. Both leases
-   * are counted by the same server.
+   * Only for the first of two leases: name of the last subject of the exchange, which selects the
+   * server that counts both leases.
    */
-  readonly countedWith?: string | undefined;
+  readonly lastSubject?: string | undefined;
 }
 
 /** Reservation of a call that uses no tokens. */
@@ -60,8 +60,8 @@ export interface LimitSubject {
   readonly limits: LimitSet;
 }
 
-/** Current state of one limit of one subject. */
-export interface Standing {
+/** Status of one limit of one subject. */
+export interface LimitStatus {
   /** Subject that the limit belongs to. */
   readonly subject: LimitSubject;
   /** Name of the limit. */
@@ -86,8 +86,8 @@ export interface Lease {
    * have refused the exchange.
    */
   readonly observed: LimitName | undefined;
-  /** State of all limits without this exchange. If left out, the use of budgets is not shown. */
-  readonly standings?: readonly Standing[] | undefined;
+  /** Status of all limits without this exchange. If left out, the use of budgets is not shown. */
+  readonly statuses?: readonly LimitStatus[] | undefined;
   /**
    * Ends the lease, and charges the used amounts instead of the reserved ones. Only the first call
    * has an effect.
@@ -123,8 +123,8 @@ export interface Limiter {
    * Admits an exchange to all subjects, or to none. Each limit counts the amount that
    * {@link reservedOf} returns.
    *
-   * A call with a body acquires two leases: one before its body is read, from the limits of its key
-   * only, and one afterwards, from all limits, with `admitted`.
+   * A call with a body acquires two leases. The first, before its body is read, counts its request
+   * and its slot in the limits of its key. The second, with `countedByFirstLease`, counts the rest.
    *
    * @param subjects Subjects to count against
    * @param reservation Amounts to reserve
@@ -133,8 +133,8 @@ export interface Limiter {
    * `request_exceeds_limit`
    */
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease>;
-  /** Returns the state of a subject's limits, without acquiring anything. */
-  status(subject: LimitSubject): Promise<Standing[]>;
+  /** Returns the status of a subject's limits, without acquiring anything. */
+  status(subject: LimitSubject): Promise<LimitStatus[]>;
 }
 
 /**
@@ -200,9 +200,11 @@ export function limitOf({ limits }: LimitSubject, name: LimitName): number | und
   return typeof limit === "number" ? limit : limit?.limit;
 }
 
-/** Returns whether another lease of the exchange has the request and the slot of a subject. */
-export const isHeld = ({ name }: LimitSubject, { admitted }: Reservation): boolean =>
-  name === admitted;
+/** Returns whether the first lease of an exchange already counts its request and slot of a subject. */
+export const isCountedByFirstLease = (
+  { name }: LimitSubject,
+  { countedByFirstLease }: Reservation,
+): boolean => name === countedByFirstLease;
 
 /** Unit in which a limit is counted. */
 export const unitOf = (name: SettledLimit): keyof Amounts => LIMIT_KINDS[name].unit;
@@ -215,10 +217,10 @@ export const unitOf = (name: SettledLimit): keyof Amounts => LIMIT_KINDS[name].u
  * @param limit The limit: its subject, name, and maximum
  */
 export function reservedOf(
-  { subject, name, limit }: Pick<Standing, "subject" | "name" | "limit">,
+  { subject, name, limit }: Pick<LimitStatus, "subject" | "name" | "limit">,
   reservation: Reservation,
 ): number {
-  if (isOfCalls(name)) return isHeld(subject, reservation) ? 0 : 1;
+  if (isOfCalls(name)) return isCountedByFirstLease(subject, reservation) ? 0 : 1;
   const { expected, most } = reservation;
   const unit = unitOf(name);
   return subject.limits.mode === "strict" ? most[unit] : Math.min(expected[unit], limit);

@@ -13,20 +13,20 @@ import {
   type Amounts,
   LEASE_MS,
   limitsAmounts,
+  type LimitStatus,
   type LimitSubject,
   NO_AMOUNTS,
   type Reservation,
-  type Standing,
 } from "./limiter.ts";
 import type { MemoryLimiter, Release, WindowCounts } from "./memory_limiter.ts";
 import { findRefusing } from "./verdict.ts";
 
 /** A message of a gateway to the {@link LimiterServer}. */
 export type LimiterMessage =
-  /** Reads the state of limits. */
+  /** Reads the status of limits. */
   | { readonly type: "status"; readonly subjects: readonly LimitSubject[] }
   /**
-   * Admits an exchange to all subjects, or to none. The answer is the state of their limits before,
+   * Admits an exchange to all subjects, or to none. The answer is the status of their limits before,
    * from which the gateway reaches the same verdict.
    */
   | ({ readonly type: "acquire" } & LeaseMessage)
@@ -34,29 +34,35 @@ export type LimiterMessage =
    * Renews the lease of an open exchange, also an unknown one. Needs no
    * answer.
    */
-  | ({ readonly type: "renew" } & HeldMessage)
+  | ({ readonly type: "renew" } & OpenLeaseMessage)
   /** Ends the lease of an exchange, and settles it as `Lease.release` does. Needs no answer. */
   | (
     & { readonly type: "release"; readonly used: Amounts; readonly isUndone?: boolean }
-    & HeldMessage
+    & OpenLeaseMessage
   );
 
-interface LeaseMessage {
+/** The facts that are needed to acquire a lease. */
+export interface LeaseMessage {
   readonly id: string;
   readonly subjects: readonly LimitSubject[];
-  readonly reservation: Reservation;
+  readonly reservation: ReservationMessage;
 }
 
-interface HeldMessage extends LeaseMessage {
+/** A reservation, with `admitted` as the name of `countedByFirstLease`. */
+interface ReservationMessage extends Omit<Reservation, "countedByFirstLease"> {
+  readonly admitted?: string | undefined;
+}
+
+interface OpenLeaseMessage extends LeaseMessage {
   /** Time since the exchange was admitted, by its gateway's clock. Milliseconds. */
   readonly ageMs: number;
 }
 
 /**
- * Answer to a message: the state of each limit, in the order of the subjects and of {@link
+ * Answer to a message: the status of each limit, in the order of the subjects and of {@link
  * limitsOf}; empty for messages that need none.
  */
-export type LimiterAnswer = readonly Pick<Standing, "used" | "resetMs">[];
+export type LimiterAnswer = readonly Pick<LimitStatus, "used" | "resetMs">[];
 
 /** Storage for counts. */
 export interface CountStorage {
@@ -64,10 +70,14 @@ export interface CountStorage {
   put(subject: string, counts: WindowCounts): void;
 }
 
-const toAnswer = (standings: readonly Standing[]): LimiterAnswer =>
-  standings.map(({ used, resetMs }) => ({ used, resetMs }));
+const toReservation = ({ admitted, ...rest }: ReservationMessage): Reservation => {
+  return { ...rest, countedByFirstLease: admitted };
+};
 
-interface Held {
+const toAnswer = (statuses: readonly LimitStatus[]): LimiterAnswer =>
+  statuses.map(({ used, resetMs }) => ({ used, resetMs }));
+
+interface OpenLease {
   readonly release: Release;
   readonly expiresAt: number;
 }
@@ -92,7 +102,7 @@ export class LimiterServer {
   readonly #now: () => number;
   readonly #storage: CountStorage | undefined;
   /** Leases by id. Each renewal moves its lease to the end, so that they expire in this order. */
-  readonly #held = new Map<string, Held>();
+  readonly #leases = new Map<string, OpenLease>();
 
   /**
    * @param now Clock of the expiry of leases, milliseconds
@@ -114,25 +124,26 @@ export class LimiterServer {
     for (const subject of subjects) this.#load(subject);
     switch (message.type) {
       case "status":
-        return toAnswer(this.#limiter.standings(subjects));
+        return toAnswer(this.#limiter.statuses(subjects));
       case "acquire":
         return this.#acquire(message);
       case "renew":
-        this.#hold(message.id, this.#releaseOf(message));
+        this.#renew(message.id, this.#releaseOf(message));
         return [];
       case "release":
         this.#releaseOf(message)(message.used, message.isUndone);
-        this.#held.delete(message.id);
+        this.#leases.delete(message.id);
         this.#store(subjects);
         return [];
     }
   }
 
-  #acquire({ id, subjects, reservation }: LeaseMessage): LimiterAnswer {
-    const before = this.#limiter.standings(subjects);
+  #acquire({ id, subjects, reservation: message }: LeaseMessage): LimiterAnswer {
+    const reservation = toReservation(message);
+    const before = this.#limiter.statuses(subjects);
     if (findRefusing(before, reservation).length === 0) {
       const release = this.#limiter.admit(subjects, reservation);
-      if (countsAtEnd(subjects)) this.#hold(id, release);
+      if (countsAtEnd(subjects)) this.#renew(id, release);
       else release(NO_AMOUNTS);
       this.#store(subjects);
     }
@@ -143,21 +154,22 @@ export class LimiterServer {
    * Returns the function that releases an exchange, even if the exchange is not known here any
    * more.
    */
-  #releaseOf(message: HeldMessage): Release {
-    const held = this.#held.get(message.id);
-    if (held !== undefined) return held.release;
-    return this.#limiter.hold(message.subjects, message.reservation, message.ageMs);
+  #releaseOf(message: OpenLeaseMessage): Release {
+    const lease = this.#leases.get(message.id);
+    if (lease !== undefined) return lease.release;
+    const { subjects, reservation, ageMs } = message;
+    return this.#limiter.readmit(subjects, toReservation(reservation), ageMs);
   }
 
-  #hold(id: string, release: Release): void {
-    this.#held.delete(id);
-    this.#held.set(id, { release, expiresAt: this.#now() + LEASE_MS.shared });
+  #renew(id: string, release: Release): void {
+    this.#leases.delete(id);
+    this.#leases.set(id, { release, expiresAt: this.#now() + LEASE_MS.shared });
   }
 
   #expire(): void {
-    for (const [id, { release, expiresAt }] of this.#held) {
+    for (const [id, { release, expiresAt }] of this.#leases) {
       if (expiresAt > this.#now()) return;
-      this.#held.delete(id);
+      this.#leases.delete(id);
       release();
     }
   }

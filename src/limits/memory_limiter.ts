@@ -2,8 +2,7 @@
  * Limits of gateway keys, teams and providers, counted in this process.
  *
  * Windows begin with their first request, budgets with the calendar's day or month (UTC). Tokens
- * and money are charged as reserved when an exchange is admitted. Its end corrects the charge, in
- * the same window.
+ * and money are reserved when an exchange is admitted. Its end settles them, in the same window.
  *
  * @module
  */
@@ -23,15 +22,15 @@ import {
 import {
   type Amounts,
   ASK_AGAIN_MS,
-  isHeld,
+  isCountedByFirstLease,
   type Lease,
   type Limiter,
   limitOf,
+  type LimitStatus,
   type LimitSubject,
   type Reservation,
   reservedOf,
   SKEW_MS,
-  type Standing,
   unitOf,
 } from "./limiter.ts";
 import { enforce, toLease } from "./verdict.ts";
@@ -60,12 +59,12 @@ type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
 const NOTHING: Count = { used: 0, until: 0 };
 
-/** An amount that was charged in advance. */
-interface Charge {
+/** An amount that was reserved in a window. */
+interface ReservedAmount {
   readonly subject: LimitSubject;
   readonly name: WindowedLimit;
-  readonly reserved: number;
-  /** End of the window or period in which it was charged. */
+  readonly amount: number;
+  /** End of the window or period in which it was reserved; 0 if that is over. */
   readonly until: number;
 }
 
@@ -102,18 +101,18 @@ export class MemoryLimiter implements Limiter {
 
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease {
     const now = this.#now();
-    const terms = enforce(this.standings(subjects, now), reservation);
+    const terms = enforce(this.statuses(subjects, now), reservation);
     return toLease(terms, this.admit(subjects, reservation, now));
   }
 
   // deno-lint-ignore require-await -- as above
-  async status(subject: LimitSubject): Promise<Standing[]> {
-    return this.standings([subject]);
+  async status(subject: LimitSubject): Promise<LimitStatus[]> {
+    return this.statuses([subject]);
   }
 
-  /** Returns the state of the limits of several subjects, in their order. */
-  standings(subjects: readonly LimitSubject[], now: Now = this.#now()): Standing[] {
-    const standings: Standing[] = [];
+  /** Returns the status of the limits of several subjects, in their order. */
+  statuses(subjects: readonly LimitSubject[], now: Now = this.#now()): LimitStatus[] {
+    const statuses: LimitStatus[] = [];
     for (const subject of subjects) {
       const counts = this.#counts.get(subject.name);
       for (const name of LIMIT_NAMES) {
@@ -121,13 +120,13 @@ export class MemoryLimiter implements Limiter {
         if (limit === undefined) continue;
         if (isWindowed(name)) {
           const { used, until } = windowOf(name, counts, subject.limits, now[name]);
-          standings.push({ subject, name, limit, used, resetMs: until - now[name] });
+          statuses.push({ subject, name, limit, used, resetMs: until - now[name] });
         } else {
-          standings.push({ subject, name, limit, used: counts?.open ?? 0, resetMs: ASK_AGAIN_MS });
+          statuses.push({ subject, name, limit, used: counts?.open ?? 0, resetMs: ASK_AGAIN_MS });
         }
       }
     }
-    return standings;
+    return statuses;
   }
 
   /** Counts an admitted exchange, regardless of its limits. */
@@ -137,44 +136,44 @@ export class MemoryLimiter implements Limiter {
     now: Now = this.#now(),
   ): Release {
     this.#forget(now);
-    const charges: Charge[] = [];
+    const reserved: ReservedAmount[] = [];
     for (const subject of subjects) {
       const { limits } = subject;
       const counts = this.#countsOf(subject.name);
-      if (!isHeld(subject, reservation)) counts.open++;
+      if (!isCountedByFirstLease(subject, reservation)) counts.open++;
       for (const name of WINDOWED_LIMITS) {
         const limit = limitOf(subject, name);
         if (limit === undefined) continue;
         const { used, until } = windowOf(name, counts, limits, now[name]);
-        const reserved = reservedOf({ subject, name, limit }, reservation);
-        counts[name] = { used: used + reserved, until };
-        charges.push({ subject, name, reserved, until });
+        const amount = reservedOf({ subject, name, limit }, reservation);
+        counts[name] = { used: used + amount, until };
+        reserved.push({ subject, name, amount, until });
       }
     }
-    return this.#toRelease(subjects, reservation, charges);
+    return this.#releaseOf(subjects, reservation, reserved);
   }
 
   /**
-   * Counts an exchange as open that was admitted earlier, by a limiter that has forgotten it since.
+   * Counts an exchange as open again that was admitted earlier, by a limiter that has forgotten it.
    *
-   * @param ageMs Time since its amounts were reserved. A window that began later was not charged
+   * @param ageMs Time since its amounts were reserved. No amount is reserved in a window that began later
    */
-  hold(subjects: readonly LimitSubject[], reservation: Reservation, ageMs: number): Release {
+  readmit(subjects: readonly LimitSubject[], reservation: Reservation, ageMs: number): Release {
     const now = this.#now();
-    const charges: Charge[] = [];
+    const reserved: ReservedAmount[] = [];
     for (const subject of subjects) {
       const counts = this.#countsOf(subject.name);
-      if (!isHeld(subject, reservation)) counts.open++;
+      if (!isCountedByFirstLease(subject, reservation)) counts.open++;
       for (const name of WINDOWED_LIMITS) {
         const limit = limitOf(subject, name);
         if (limit === undefined) continue;
         const { until } = windowOf(name, counts, subject.limits, now[name]);
         const isSame = until <= endOf(name, subject.limits, now[name] - ageMs);
-        const reserved = reservedOf({ subject, name, limit }, reservation);
-        charges.push({ subject, name, reserved, until: isSame ? until : 0 });
+        const amount = reservedOf({ subject, name, limit }, reservation);
+        reserved.push({ subject, name, amount, until: isSame ? until : 0 });
       }
     }
-    return this.#toRelease(subjects, reservation, charges);
+    return this.#releaseOf(subjects, reservation, reserved);
   }
 
   /** Number of subjects that are remembered. */
@@ -214,7 +213,9 @@ export class MemoryLimiter implements Limiter {
   /** Restores the result of {@link budgets}, unless more was counted since. */
   restore(spent: Iterable<Spent>): void {
     for (const { subject: named, used, until } of spent) {
-      const name = named.startsWith(PREFIXES.spend) ? "spend" : "budget";
+      const hasPrefix = (name: BudgetName) =>
+        PREFIXES[name] !== "" && named.startsWith(PREFIXES[name]);
+      const name = BUDGET_NAMES.find(hasPrefix) ?? "budget";
       const subject = named.slice(PREFIXES[name].length);
       const count = this.#counts.get(subject)?.[name] ?? NOTHING;
       const isMore = until > count.until || (until === count.until && used > count.used);
@@ -237,33 +238,35 @@ export class MemoryLimiter implements Limiter {
     return { requests: monotonic, tokens: monotonic, budget: wall, spend: wall };
   }
 
-  #toRelease(
+  #releaseOf(
     subjects: readonly LimitSubject[],
     reservation: Reservation,
-    charges: readonly Charge[],
+    reserved: readonly ReservedAmount[],
   ): Release {
     let isOpen = true;
     return (used, isUndone) => {
       if (!isOpen) return;
       isOpen = false;
       for (const subject of subjects) {
-        if (!isHeld(subject, reservation)) this.#countsOf(subject.name).open--;
+        if (!isCountedByFirstLease(subject, reservation)) this.#countsOf(subject.name).open--;
       }
       if (used === undefined) return;
-      for (const charge of charges) {
-        if (!isOfCalls(charge.name)) this.#settle(charge, used[unitOf(charge.name)]);
-        else if (isUndone) this.#settle(charge, 0);
+      for (const one of reserved) {
+        if (!isOfCalls(one.name)) this.#settle(one, used[unitOf(one.name)]);
+        else if (isUndone) this.#settle(one, 0);
       }
     };
   }
 
-  /** Corrects a charge. If its window is over, only the excess counts, in the current window. */
-  #settle(charge: Charge, used: number): void {
-    const { subject, name, reserved, until } = charge;
+  /**
+   * Replaces a reserved amount by the used one. If its window is over, only the excess counts, in
+   * the current window.
+   */
+  #settle({ subject, name, amount, until }: ReservedAmount, used: number): void {
     const counts = this.#countsOf(subject.name);
     const now = isBudget(name) ? this.#clock.now() : this.#clock.monotonic();
     const current = windowOf(name, counts, subject.limits, now);
-    const change = used - reserved;
+    const change = used - amount;
     if (until === current.until || change > 0) {
       counts[name] = { used: Math.max(0, current.used + change), until: current.until };
     }

@@ -1,7 +1,7 @@
 /**
  * Limits that are counted by a {@link LimiterServer} elsewhere, which receives messages.
  *
- * While it cannot be reached, each gateway counts alone. The use of an exchange is sent once. If
+ * While it cannot be reached, each gateway counts locally. The use of an exchange is sent once. If
  * the shared limiter cannot be reached at that moment, the reservation stays charged.
  *
  * @module
@@ -9,29 +9,40 @@
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import {
-  isHeld,
+  isCountedByFirstLease,
   type Lease,
   LEASE_MS,
   type Limiter,
   limitsOf,
+  type LimitStatus,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
-  type Standing,
 } from "./limiter.ts";
 import { MemoryLimiter } from "./memory_limiter.ts";
-import { countsAtEnd, type LimiterAnswer, type LimiterMessage } from "./limiter_server.ts";
+import {
+  countsAtEnd,
+  type LeaseMessage,
+  type LimiterAnswer,
+  type LimiterMessage,
+} from "./limiter_server.ts";
 import { enforce, type Terms, toLease } from "./verdict.ts";
 
 /**
  * Sends a message to the limiter that counts its subjects, always the same limiter for the same
  * subjects. Rejects if the limiter cannot be reached in time: with a {@link GatewayError} to refuse
- * the exchange, with any other error to count alone.
+ * the exchange, with any other error to count locally.
  */
 export type SendToLimiter = (message: LimiterMessage) => Promise<LimiterAnswer>;
 
 /** Interval at which an exchange renews its lease. Milliseconds. */
 const RENEW_MS = LEASE_MS.shared / 3;
+
+interface RemoteLease {
+  readonly id: string;
+  readonly subjects: readonly LimitSubject[];
+  readonly reservation: Reservation;
+}
 
 /** Limiter that counts in a {@link LimiterServer}. */
 export class RemoteLimiter implements Limiter {
@@ -48,82 +59,82 @@ export class RemoteLimiter implements Limiter {
   }
 
   async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
-    const held = { id: `${this.#id}-${++this.#acquired}`, subjects, reservation };
-    let standings: Standing[];
+    const lease = { id: `${this.#id}-${++this.#acquired}`, subjects, reservation };
+    let statuses: LimitStatus[];
     try {
-      standings = toStandings(subjects, await this.#send({ type: "acquire", ...held }));
+      statuses = toStatuses(subjects, await this.#send({ type: "acquire", ...toMessage(lease) }));
     } catch (error) {
       if (GatewayError.is(error)) throw error;
       // The message can have arrived nevertheless. Its lease is then renewed and released like any
       // other. If it did not arrive, nothing is reserved there, and the whole use of the exchange
       // is charged at its end.
-      const terms = enforce(this.#local.standings(subjects), reservation);
+      const terms = enforce(this.#local.statuses(subjects), reservation);
       const unreserved = { ...reservation, ...NO_RESERVATION };
-      return this.#hold(
-        { ...held, reservation: unreserved },
+      return this.#open(
+        { ...lease, reservation: unreserved },
         terms,
         this.#local.admit(subjects, reservation),
       );
     }
-    return this.#hold(held, enforce(standings, reservation), () => {});
+    return this.#open(lease, enforce(statuses, reservation), () => {});
   }
 
-  async status(subject: LimitSubject): Promise<Standing[]> {
+  async status(subject: LimitSubject): Promise<LimitStatus[]> {
     try {
-      return toStandings([subject], await this.#send({ type: "status", subjects: [subject] }));
+      return toStatuses([subject], await this.#send({ type: "status", subjects: [subject] }));
     } catch {
       return await this.#local.status(subject);
     }
   }
 
-  /** Renews a lease until it is released, and sends its end to the shared limiter. */
-  #hold(
-    held: {
-      readonly id: string;
-      readonly subjects: readonly LimitSubject[];
-      readonly reservation: Reservation;
-    },
-    terms: Terms,
-    release: Lease["release"],
-  ): Lease {
-    const tell = (message: LimiterMessage) => void this.#send(message).catch(() => {});
-    const heldAt = this.#clock.monotonic();
-    const ageMs = () => this.#clock.monotonic() - heldAt;
+  /** Opens a lease: renews it until it is released, and sends its end to the shared limiter. */
+  #open(lease: RemoteLease, terms: Terms, release: Lease["release"]): Lease {
+    const { subjects, reservation } = lease;
+    const send = (message: LimiterMessage) => void this.#send(message).catch(() => {});
+    const openedAt = this.#clock.monotonic();
+    const toOpenMessage = () => {
+      return { ...toMessage(lease), ageMs: this.#clock.monotonic() - openedAt };
+    };
     let cancel = (): void => {};
     const renewLater = () => {
       cancel = this.#clock.timer(RENEW_MS, () => {
-        tell({ type: "renew", ...held, ageMs: ageMs() });
+        send({ type: "renew", ...toOpenMessage() });
         renewLater();
       });
     };
-    const takesPlace = (subject: LimitSubject) =>
-      subject.limits.concurrency !== undefined && !isHeld(subject, held.reservation);
-    if (held.subjects.some(takesPlace)) renewLater();
+    const needsSlot = (subject: LimitSubject) =>
+      subject.limits.concurrency !== undefined && !isCountedByFirstLease(subject, reservation);
+    if (subjects.some(needsSlot)) renewLater();
     let isOpen = true;
     return toLease(terms, (used, isUndone = false) => {
       if (!isOpen) return;
       isOpen = false;
       cancel();
       release(used, isUndone);
-      const isOwed = isUndone || countsAtEnd(held.subjects);
-      if (isOwed) tell({ type: "release", ...held, ageMs: ageMs(), used, isUndone });
+      if (!isUndone && !countsAtEnd(subjects)) return;
+      send({ type: "release", ...toOpenMessage(), used, isUndone });
     });
   }
+}
+
+function toMessage({ reservation, ...rest }: RemoteLease): LeaseMessage {
+  const { countedByFirstLease: admitted, ...amounts } = reservation;
+  return { ...rest, reservation: { ...amounts, admitted } };
 }
 
 /**
  * Reads the answer of the shared limiter. @throws {Error} If it is not about all limits of these
  * subjects
  */
-function toStandings(subjects: readonly LimitSubject[], answer: LimiterAnswer): Standing[] {
+function toStatuses(subjects: readonly LimitSubject[], answer: LimiterAnswer): LimitStatus[] {
   const limits = subjects.flatMap((subject) =>
     limitsOf(subject).map(([name, limit]) => ({ subject, name, limit }))
   );
   return limits.map((limit, index) => {
-    const state = answer[index];
-    if (state === undefined) {
+    const status = answer[index];
+    if (status === undefined) {
       throw new Error("Cannot count: the shared limiter does not know a limit");
     }
-    return { ...limit, ...state };
+    return { ...limit, ...status };
   });
 }

@@ -1,6 +1,6 @@
 /**
  * The verdict on an exchange: a refusal, or the terms of its lease. All limiters derive it from the
- * state of the limits before the exchange was counted.
+ * status of the limits before the exchange was counted.
  *
  * @module
  */
@@ -9,13 +9,13 @@ import type { LimitSet } from "../config/limit_set.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { isOfCalls, isWindowed, LIMIT_KINDS, type LimitName } from "./limit_kinds.ts";
 import {
-  isHeld,
+  isCountedByFirstLease,
   type Lease,
   limitOf,
+  type LimitStatus,
   type Reservation,
   reservedOf,
   roomFor,
-  type Standing,
 } from "./limiter.ts";
 
 /** Structured fields allow integers of at most 15 digits (RFC 9651 §3.3.1). */
@@ -27,27 +27,27 @@ const toInteger = (count: number): number => Math.min(count, MAX_FIELD_INTEGER);
  * never shown.
  */
 class AdmittedLease implements Lease {
-  readonly standings: readonly Standing[];
+  readonly statuses: readonly LimitStatus[];
   readonly observed: Lease["observed"];
   readonly release: Lease["release"];
   readonly #reservation: Reservation;
 
   constructor(terms: Terms, release: Lease["release"]) {
-    this.standings = terms.standings;
+    this.statuses = terms.statuses;
     this.observed = terms.observed;
     this.release = release;
     this.#reservation = terms.reservation;
   }
 
   get headers(): Lease["headers"] {
-    return toHeaders(this.standings, (standing) => reservedOf(standing, this.#reservation));
+    return toHeaders(this.statuses, (status) => reservedOf(status, this.#reservation));
   }
 }
 
 /** Terms on which limits admit an exchange. */
 export interface Terms {
   /** State of all limits, without this exchange. */
-  readonly standings: readonly Standing[];
+  readonly statuses: readonly LimitStatus[];
   /** Amounts to reserve for it. */
   readonly reservation: Reservation;
   /** The first reached limit, if all reached limits are in observe mode. */
@@ -60,16 +60,16 @@ export interface Terms {
  * @throws {GatewayError} If an enforced limit is reached, or if the exchange could use more than a
  * whole strict limit
  */
-export function enforce(standings: readonly Standing[], reservation: Reservation): Terms {
+export function enforce(statuses: readonly LimitStatus[], reservation: Reservation): Terms {
   let observed: Lease["observed"];
-  for (const standing of standings) {
-    if (!isReached(standing, reservation)) continue;
-    if (standing.subject.limits.mode !== "observe") {
-      throw toLimitError(findRefusing(standings, reservation), standings, reservation);
+  for (const status of statuses) {
+    if (!isReached(status, reservation)) continue;
+    if (status.subject.limits.mode !== "observe") {
+      throw toLimitError(findRefusing(statuses, reservation), statuses, reservation);
     }
-    observed ??= standing.name;
+    observed ??= status.name;
   }
-  return { standings, reservation, observed };
+  return { statuses, reservation, observed };
 }
 
 /** Makes the lease of an exchange. */
@@ -78,16 +78,19 @@ export function toLease(terms: Terms, release: Lease["release"]): Lease {
 }
 
 /** Finds the limits that refuse an exchange. */
-export function findRefusing(standings: readonly Standing[], reservation: Reservation): Standing[] {
-  return standings.filter((standing) =>
-    standing.subject.limits.mode !== "observe" && isReached(standing, reservation)
+export function findRefusing(
+  statuses: readonly LimitStatus[],
+  reservation: Reservation,
+): LimitStatus[] {
+  return statuses.filter((status) =>
+    status.subject.limits.mode !== "observe" && isReached(status, reservation)
   );
 }
 
 /** Returns whether a limit has no room for an exchange. */
-function isReached(standing: Standing, reservation: Reservation): boolean {
-  const room = roomFor(standing.name, reservedOf(standing, reservation));
-  return room > 0 && standing.used + room > standing.limit;
+function isReached(status: LimitStatus, reservation: Reservation): boolean {
+  const room = roomFor(status.name, reservedOf(status, reservation));
+  return room > 0 && status.used + room > status.limit;
 }
 
 /**
@@ -95,13 +98,11 @@ function isReached(standing: Standing, reservation: Reservation): boolean {
  * the limit that resets last.
  */
 function toLimitError(
-  refusing: readonly Standing[],
-  standings: readonly Standing[],
+  refusing: readonly LimitStatus[],
+  statuses: readonly LimitStatus[],
   reservation: Reservation,
 ): GatewayError {
-  const never = refusing.find((standing) =>
-    reservedOf(standing, reservation) > wholeLimit(standing)
-  );
+  const never = refusing.find((status) => reservedOf(status, reservation) > wholeLimit(status));
   const worst = never ?? refusing.reduce((one, other) => other.resetMs > one.resetMs ? other : one);
   const code = never === undefined ? LIMIT_KINDS[worst.name].code : "request_exceeds_limit";
   return new GatewayError(code, {
@@ -109,14 +110,15 @@ function toLimitError(
     ...(never === undefined && { retryAfterMs: Math.max(1, worst.resetMs) }),
     limit: toPolicyName(worst),
     headers: toHeaders(
-      standings,
-      ({ subject, name }) => isOfCalls(name) && isHeld(subject, reservation) ? -1 : 0,
+      statuses,
+      ({ subject, name }) =>
+        isOfCalls(name) && isCountedByFirstLease(subject, reservation) ? -1 : 0,
     ),
   });
 }
 
-/** Returns the whole limit, also if the gateway decides alone and counts only its share. */
-function wholeLimit({ subject, name, limit }: Standing): number {
+/** Returns the whole limit, also if the gateway decides locally, on its share. */
+function wholeLimit({ subject, name, limit }: LimitStatus): number {
   return limitOf(subject, name) ?? limit;
 }
 
@@ -127,7 +129,8 @@ const OWNERS: Readonly<Record<string, string>> = {
 };
 
 /** Returns the kind of a subject: `key`, `team` or `provider`. */
-const kindOf = ({ subject }: Standing): string => subject.name.slice(0, subject.name.indexOf(":"));
+const kindOf = ({ subject }: LimitStatus): string =>
+  subject.name.slice(0, subject.name.indexOf(":"));
 
 /** Texts of limits in error messages, in the notation of the config. */
 const TEXTS: Readonly<Record<LimitName, (limits: LimitSet, limit: number) => string | undefined>> =
@@ -140,20 +143,20 @@ const TEXTS: Readonly<Record<LimitName, (limits: LimitSet, limit: number) => str
   };
 
 /** Describes a limit for an error message. */
-function describe(standing: Standing): string {
-  const { subject, name, limit } = standing;
-  const owner = OWNERS[kindOf(standing)] ?? "this subject";
+function describe(status: LimitStatus): string {
+  const { subject, name, limit } = status;
+  const owner = OWNERS[kindOf(status)] ?? "this subject";
   return `${TEXTS[name](subject.limits, limit) ?? limit} for ${owner}`;
 }
 
 /** Returns the name of a limit in headers, log and metrics. */
-function toPolicyName(standing: Standing): string {
-  const kind = kindOf(standing);
-  return kind === "key" ? standing.name : `${kind}-${standing.name}`;
+function toPolicyName(status: LimitStatus): string {
+  const kind = kindOf(status);
+  return kind === "key" ? status.name : `${kind}-${status.name}`;
 }
 
 /** Writes the parameters of a limit's policy: its quota, and for windows their unit and length. */
-function toPolicy({ subject, name, limit }: Standing): string {
+function toPolicy({ subject, name, limit }: LimitStatus): string {
   const { quotaUnit } = LIMIT_KINDS[name];
   const unit = quotaUnit === undefined ? "" : `;qu="${quotaUnit}"`;
   const rule = subject.limits[name];
@@ -171,18 +174,18 @@ function toPolicy({ subject, name, limit }: Standing): string {
  * @returns `ratelimit-policy` and `ratelimit`; empty if nothing is limited
  */
 function toHeaders(
-  standings: readonly Standing[],
-  takenOf: (standing: Standing) => number,
+  statuses: readonly LimitStatus[],
+  takenOf: (status: LimitStatus) => number,
 ): Record<string, string> {
-  if (standings.length === 0) return {};
+  if (statuses.length === 0) return {};
   let policies = "";
   let rests = "";
-  for (const standing of standings) {
-    const { name, limit, used, resetMs } = standing;
-    const policy = `${policies === "" ? "" : ", "}"${toPolicyName(standing)}"`;
-    const rest = Math.max(0, limit - used - takenOf(standing));
+  for (const status of statuses) {
+    const { name, limit, used, resetMs } = status;
+    const policy = `${policies === "" ? "" : ", "}"${toPolicyName(status)}"`;
+    const rest = Math.max(0, limit - used - takenOf(status));
     const reset = isWindowed(name) ? `;t=${Math.ceil(resetMs / 1000)}` : "";
-    policies += policy + toPolicy(standing);
+    policies += policy + toPolicy(status);
     rests += `${policy};r=${toInteger(rest)}${reset}`;
   }
   return { "ratelimit-policy": policies, ratelimit: rests };

@@ -14,6 +14,7 @@ import {
 } from "jsonc-parser";
 import { ConfigError } from "../config/config.ts";
 import type { Json } from "../config/environment.ts";
+import { codeOf } from "./system_error.ts";
 
 /** A parsed file. */
 export interface JsonFile {
@@ -100,8 +101,12 @@ export function readJsonFile(file: string, path: string): JsonFile {
   try {
     text = readFileSync(file, "utf8");
   } catch (error) {
-    const code = error instanceof Error ? ` (${"code" in error ? error.code : error.name})` : "";
-    throw new ConfigError([{ path, message: `cannot read the file${code}`, source: file }]);
+    const code = codeOf(error);
+    const isAbsent = code === "ENOENT" || code === "NotFound";
+    const fix = isAbsent && path === "config"
+      ? ": write it with sallyport init, or name another one with --config"
+      : "";
+    throw new ConfigError([{ path, message: `cannot read the file (${code})${fix}`, source: file }]);
   }
   const errors: ParseError[] = [];
   const root = parseTree(text, errors, { allowTrailingComma: true });

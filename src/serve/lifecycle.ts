@@ -49,9 +49,26 @@ export async function openListener(
     return await serve(handler, address);
   } catch (error) {
     const url = toListenerUrl(address, address.port);
-    throw new ConfigError([{ path, message: `cannot listen on ${url}: ${codeOf(error)}` }]);
+    const code = codeOf(error);
+    const advice = LISTEN_ADVICE[code];
+    const message = `cannot listen on ${url}: ${code}${advice === undefined ? "" : `. ${advice}`}`;
+    throw new ConfigError([{ path, message }]);
   }
 }
+
+const IN_USE = "Stop the program that uses the port, or set another port";
+const NOT_ALLOWED = "Set a port from 1024 on, or run it with the right to use this one";
+const NOT_HERE = "Set a hostname that is an address of this machine";
+/** Advice by the codes of Node and Bun, and by the names of Deno's errors. */
+const LISTEN_ADVICE: Readonly<Record<string, string>> = {
+  EADDRINUSE: IN_USE,
+  AddrInUse: IN_USE,
+  EACCES: NOT_ALLOWED,
+  PermissionDenied: NOT_ALLOWED,
+  EADDRNOTAVAIL: NOT_HERE,
+  AddrNotAvailable: NOT_HERE,
+  ENOTFOUND: NOT_HERE,
+};
 
 /**
  * Stops listeners from accepting connections. Open requests are served to their end.

@@ -5,6 +5,7 @@
  * @module
  */
 import { ConfigError } from "../config/config.ts";
+import { areInConflict } from "../config/listeners.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 import type { Change } from "./change.ts";
@@ -41,22 +42,12 @@ interface Binding {
   isReopening: boolean;
 }
 
-const WILDCARDS = ["0.0.0.0", "::"];
 /** Pause between two attempts to reopen a listener. Milliseconds. */
 const AGAIN_MS = 20;
-
-type Endpoint = Pick<ListenOptions, "hostname" | "port">;
 
 function isSame(one: ListenOptions, other: ListenOptions): boolean {
   const isSameEndpoint = one.hostname === other.hostname && one.port === other.port;
   return isSameEndpoint && (one.tls === undefined) === (other.tls === undefined);
-}
-
-/** True if two endpoints conflict: they can't be listened on at the same time. */
-export function areInConflict(one: Endpoint, other: Endpoint): boolean {
-  if (one.port === 0 || one.port !== other.port) return false;
-  const hostnames = [one.hostname, other.hostname];
-  return one.hostname === other.hostname || hostnames.some((name) => WILDCARDS.includes(name));
 }
 
 /** The listeners of one handler. */

@@ -11,7 +11,14 @@ import process from "node:process";
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { TlsIdentity } from "./listener.ts";
 import { codeOf } from "./system_error.ts";
-import { type Json, layVariable, listVariableNames, PREFIX } from "../config/environment.ts";
+import {
+  describeUnknownVariable,
+  type Json,
+  layVariable,
+  listVariableNames,
+  PREFIX,
+} from "../config/environment.ts";
+import { findPlaceholders } from "../config/placeholders.ts";
 import { type JsonFile, readJsonFile } from "./json_file.ts";
 import { layPriceFiles } from "./price_files.ts";
 
@@ -114,12 +121,23 @@ export function loadConfig(named?: string): LoadedConfig {
     if (name === "SALLYPORT_CONFIG" || name === UPSTREAM_KEY_VARIABLE) continue;
     const path = layVariable(input, name, value);
     if (path === undefined) {
-      issues.push({ path: name, message: "unknown variable", source: "environment" });
+      const message = describeUnknownVariable(name, names);
+      issues.push({ path: name, message, source: "environment" });
     } else sources.set(path, name);
   }
   const directory = found === undefined ? process.cwd() : dirname(found.file);
   const priced = layPriceFiles(input, directory);
   issues.push(...priced.issues);
+  if (found === undefined && sources.size + issues.length === 0) throw noConfiguration();
+  /** Adds the variable, or else the line, of a mistake. */
+  const withSource = ({ path, message }: ConfigIssue): ConfigIssue => {
+    // Of `admin` and `admin.token`, the longer prefix applies.
+    const [longest] = Array.from(sources.keys()).filter((prefix) => path.startsWith(prefix))
+      .toSorted((one, other) => other.length - one.length);
+    const variable = longest === undefined ? undefined : sources.get(longest);
+    return { path, message, source: variable ?? found?.lineOf(path) };
+  };
+  issues.push(...Array.from(findPlaceholders(input), withSource));
   try {
     const config = checkConfig(input);
     if (issues.length === 0) {
@@ -128,15 +146,16 @@ export function loadConfig(named?: string): LoadedConfig {
     }
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    issues.push(...error.issues.map(({ path, message }) => {
-      // Of `admin` and `admin.token`, the longer prefix applies.
-      const [longest] = Array.from(sources.keys()).filter((prefix) => path.startsWith(prefix))
-        .toSorted((one, other) => other.length - one.length);
-      const variable = longest === undefined ? undefined : sources.get(longest);
-      return { path, message, source: variable ?? found?.lineOf(path) };
-    }));
+    const isNew = ({ path }: ConfigIssue) => issues.every((other) => other.path !== path);
+    issues.push(...error.issues.filter(isNew).map(withSource));
   }
   throw new ConfigError(issues);
+}
+
+function noConfiguration(): ConfigError {
+  const message = `there is no ${DEFAULT_FILE} in this folder, and no variable with ${PREFIX}: ` +
+    "write the file with sallyport init, or name one with --config";
+  return new ConfigError([{ path: "config", message }]);
 }
 
 function readDefaultFile(): JsonFile | undefined {

@@ -88,7 +88,7 @@ export class Reloader {
       const why = error instanceof ConfigError
         ? error.message.replaceAll("\n", "; ")
         : String(error);
-      report(`the configuration was not reloaded, the one before holds on: ${why}`);
+      report(`the configuration was not reloaded, the previous one stays in effect: ${why}`);
     }
   }
 

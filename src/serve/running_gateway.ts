@@ -7,7 +7,7 @@
 import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import type { Gateway, GatewayParts, SharedLoad } from "../gateway.ts";
-import { ExchangePlaces } from "../exchange/open_exchanges.ts";
+import { ExchangeSlots } from "../exchange/open_exchanges.ts";
 import { BodyMemory } from "../inbound/body.ts";
 import { ObserverBatch } from "../observe/observer_batch.ts";
 import type { Change } from "./change.ts";
@@ -42,7 +42,7 @@ export class RunningGateway {
   /** Answers callers with the active configuration. */
   readonly handler: HandlerSwitch;
   readonly #options: RunningGatewayOptions;
-  readonly #shared: SharedLoad = { exchanges: new ExchangePlaces(0), bodies: new BodyMemory(0) };
+  readonly #shared: SharedLoad = { exchanges: new ExchangeSlots(0), bodies: new BodyMemory(0) };
   #current: Generation | undefined;
   readonly #earlier = new Set<Generation>();
   /** Ejections of replicas that earlier gateways counted, by provider and replica. */

@@ -37,7 +37,7 @@ function createProviderTransport(name: string, egress: Egress): Transport {
   } catch (error) {
     const why = error instanceof Error ? error.name : "unknown";
     const hint = why === "NotCapable"
-      ? ": take the flags of sallyport check --deno-flags, or set caOnly"
+      ? ": use the flags of sallyport check --deno-flags, or set caOnly"
       : "";
     const message = `cannot read the authorities of the runtime (${why})${hint}`;
     throw new ConfigError([{ path: `providers.${name}.egress.ca`, message, source: undefined }]);

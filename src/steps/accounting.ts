@@ -207,12 +207,13 @@ function mostOf(
   const isInputBounded = isBodyBounded(call);
   if (output === undefined) {
     throw new GatewayError("request_exceeds_limit", {
-      detail: "the limit is strict, so the request has to say how many tokens the answer may have",
+      detail:
+        "the limit is strict, so the request has to state the maximum of tokens in the answer",
     });
   }
   if (!isInputBounded) {
     throw new GatewayError("request_exceeds_limit", {
-      detail: "the limit is strict, so all of the input has to stand in the request",
+      detail: "the limit is strict, so all of the input has to be in the request",
     });
   }
   return { input: inputBytes + MAX_ADDED_TOKENS, output };

@@ -102,17 +102,17 @@ function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
  *
  * @throws {GatewayError} As the limiter does
  */
-export async function enter(flow: Flow): Promise<void> {
+export async function admitBeforeBody(flow: Flow): Promise<void> {
   const { request, exchange, subjects, isMetered } = flow;
-  const entered = isMetered || request.body !== null ? ownOf(subjects) : subjects;
-  if (entered.length === 0) return;
-  const isWhole = !isMetered && entered.length === subjects.length;
+  const covered = isMetered || request.body !== null ? ownOf(subjects) : subjects;
+  if (covered.length === 0) return;
+  const isWhole = !isMetered && covered.length === subjects.length;
   const reservation = isWhole
     ? NO_RESERVATION
-    : { ...NO_RESERVATION, countedWith: subjects.at(-1)?.name };
+    : { ...NO_RESERVATION, lastSubject: subjects.at(-1)?.name };
   try {
-    flow.lease = await take(
-      entered,
+    flow.lease = await acquire(
+      covered,
       reservation,
       flow,
       isWhole ? NO_ACCOUNT.toAmounts : undefined,
@@ -127,8 +127,8 @@ export async function enter(flow: Flow): Promise<void> {
   if (isWhole) exchange.headers = flow.lease.headers;
 }
 
-/** Undoes {@link enter}, because no call is made. */
-export function giveBack(flow: Flow): void {
+/** Undoes {@link admitBeforeBody}, because no call is made. */
+export function undoAdmission(flow: Flow): void {
   if (flow.lease === undefined) return;
   flow.lease.release(NO_AMOUNTS, true);
   flow.lease = undefined;
@@ -137,7 +137,7 @@ export function giveBack(flow: Flow): void {
 }
 
 /**
- * Admits a call whose body was read: acquires the limits that {@link enter} did not. For a call
+ * Admits a call whose body was read: acquires the limits that {@link admitBeforeBody} did not. For a call
  * that costs tokens, it opens the account and reserves the amounts. A refused call returns all of
  * it.
  *
@@ -148,7 +148,7 @@ export function admit(call: Call, flow: Flow): Promise<void> | undefined {
   const counted = operation.cost === "tokens" ? toCountedCall(call, flow) : undefined;
   if (counted !== undefined) gateway.accounting.watch(counted, exchange);
   if (flow.isAdmitted || subjects.length === 0) return undefined;
-  return takeRest(flow.isMetered ? counted : undefined, call, flow);
+  return acquireRest(flow.isMetered ? counted : undefined, call, flow);
 }
 
 /** Returns the account of a call whose answer states no usage: the operator's price, if it works. */
@@ -167,17 +167,21 @@ function toPricedAccount({ operation, provider, exchange, isMetered }: Flow): Ac
  *
  * @param counted The facts of the call that are counted; `undefined` if it reserves nothing
  */
-async function takeRest(counted: CountedCall | undefined, call: Call, flow: Flow): Promise<void> {
+async function acquireRest(
+  counted: CountedCall | undefined,
+  call: Call,
+  flow: Flow,
+): Promise<void> {
   const { exchange, gateway, subjects, lease } = flow;
   try {
     const { reservation, toAmounts } = counted === undefined
       ? toPricedAccount(flow)
       : gateway.accounting.open(subjects, counted, { call, at: exchange.startedAt });
-    const admitted = lease && subjects[0]?.name;
+    const countedByFirstLease = lease && subjects[0]?.name;
     exchange.headers =
-      (await take(subjects, { ...reservation, admitted }, flow, toAmounts)).headers;
+      (await acquire(subjects, { ...reservation, countedByFirstLease }, flow, toAmounts)).headers;
   } catch (error) {
-    giveBack(flow);
+    undoAdmission(flow);
     throw error;
   }
   // Only the provider's statement shows the cost of the call, and it is at the end of the answer.
@@ -189,7 +193,7 @@ async function takeRest(counted: CountedCall | undefined, call: Call, flow: Flow
  *
  * @param toAmounts Converts the usage of the exchange; left out if another lease is charged for it
  */
-function take(
+function acquire(
   subjects: readonly LimitSubject[],
   reservation: Reservation,
   { exchange, gateway }: Flow,
@@ -201,7 +205,7 @@ function take(
     budgets?.refused(error, subjects);
     throw error;
   };
-  const onTaken = (lease: Lease): Lease => {
+  const onAcquired = (lease: Lease): Lease => {
     const note = toAmounts && budgets?.admitted(lease);
     exchange.onSettled(({ usage }) => {
       const used = toAmounts?.(usage) ?? NO_AMOUNTS;
@@ -211,13 +215,13 @@ function take(
     if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
     return lease;
   };
-  let asked: Lease | Promise<Lease>;
+  let lease: Lease | Promise<Lease>;
   try {
-    asked = acquireLease(limiter, subjects, reservation, { exchange, clock });
+    lease = acquireLease(limiter, subjects, reservation, { exchange, clock });
   } catch (error) {
     return onRefused(error);
   }
-  return isPromise(asked) ? asked.then(onTaken, onRefused) : onTaken(asked);
+  return isPromise(lease) ? lease.then(onAcquired, onRefused) : onAcquired(lease);
 }
 
 /**
@@ -235,7 +239,7 @@ const MAX_STATED_OUTPUT = 262_144;
 const MAX_BELIEVED_INPUT = 2_000_000;
 
 /** Multiplies a maximum by the number of answers, for which a caller can state any number. */
-const toWhole = (max: number | undefined, answers: number): number | undefined =>
+const multiplyMax = (max: number | undefined, answers: number): number | undefined =>
   max && Math.min(Math.ceil(max * answers), Number.MAX_SAFE_INTEGER);
 
 /** Returns the smaller of two maxima. Either can be unset. */
@@ -245,8 +249,8 @@ const smaller = (one: number | undefined, other: number | undefined): number | u
 /** Returns the facts of a call from which its tokens are counted. */
 function toCountedCall({ facts }: Call, { provider, operation, key }: Flow): CountedCall {
   const { generated, prompts, inputBytes, isInputWhole, isBackground } = facts;
-  const stated = operation.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, generated);
-  const outputBound = toWhole(provider.maxOutput, generated);
+  const stated = operation.genAi === "embeddings" ? 0 : multiplyMax(facts.maxOutput, generated);
+  const outputBound = multiplyMax(provider.maxOutput, generated);
   const mostOutput = smaller(stated, outputBound);
   return {
     provider: provider.name,

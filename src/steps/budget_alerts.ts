@@ -10,6 +10,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Digest } from "../keys/key_format.ts";
 import { BudgetWatch, type OnReached, type ReachedBudget } from "../limits/budget_watch.ts";
+import { isMoney } from "../limits/limit_kinds.ts";
 import {
   type Amounts,
   type Lease,
@@ -25,12 +26,12 @@ import { createOwnCaller } from "./own_call.ts";
 /** Deadline of one delivery attempt. Milliseconds. */
 const POST_MS = 10_000;
 /** Amounts to charge when a message was delivered: the whole limit of that message. */
-const TOLD: Reservation = { expected: { tokens: 1, spend: 0 }, most: { tokens: 1, spend: 0 } };
+const DELIVERED: Reservation = { expected: { tokens: 1, spend: 0 }, most: { tokens: 1, spend: 0 } };
 /**
  * Interval at which a gateway checks if a message that another gateway is sending was delivered,
  * because the other one can have died. Milliseconds.
  */
-const LOOK_MS = 5000;
+const CHECK_MS = 5000;
 
 /** Lease for a limit that could not be counted. */
 const UNCOUNTED: Lease = { headers: {}, observed: undefined, release() {} };
@@ -70,9 +71,9 @@ export function createBudgetNotes(parts: BudgetNotesParts): BudgetNotes | undefi
   const { alerts, limiter, clock } = parts;
   if (alerts === undefined && parts.watch === undefined) return undefined;
   const watch = parts.watch ?? new BudgetWatch(clock);
-  const onReached = alerts && createTeller(alerts, parts);
+  const onReached = alerts && createSender(alerts, parts);
   return {
-    admitted: ({ standings }) => standings && watch.note(standings, onReached),
+    admitted: ({ statuses }) => statuses && watch.note(statuses, onReached),
     refused(error, subjects) {
       if (GatewayError.is(error) && error.code === "budget_exceeded") {
         watch.refused(subjects, limiter, onReached);
@@ -85,13 +86,13 @@ export function createBudgetNotes(parts: BudgetNotesParts): BudgetNotes | undefi
  * Creates the function that sends a message about a budget, once among all gateways that share a
  * limiter.
  */
-function createTeller({ url, secret }: AlertsConfig, parts: BudgetNotesParts): OnReached {
+function createSender({ url, secret }: AlertsConfig, parts: BudgetNotesParts): OnReached {
   const { limiter, digest, clock, report = () => {} } = parts;
   const webhook = new Webhook(secret, { post: createPost(url, clock), clock, report });
   return (reached) => {
     const id = `budget_${digest(JSON.stringify(toIdentity(reached))).slice(0, 32)}`;
     const message = toMessage(reached, id, clock.now());
-    void tellOnce(message, reached, { limiter, clock, send: () => webhook.send(message) });
+    void sendOnce(message, reached, { limiter, clock, send: () => webhook.send(message) });
   };
 }
 
@@ -111,24 +112,24 @@ function toIdentity(reached: ReachedBudget): unknown {
  * Both facts are limits of the message, stored with all other limits: one delivery in the period,
  * and one gateway that sends at a time. Never rejects.
  */
-async function tellOnce(
+async function sendOnce(
   { id }: WebhookMessage,
   { period, until }: ReachedBudget,
   { limiter, clock, send }: { limiter: Limiter; clock: Clock; send(): Promise<void> },
 ): Promise<void> {
-  const told = { name: `alert:${id}`, limits: { budget: { limit: 1, period } } };
+  const delivered = { name: `alert:${id}`, limits: { budget: { limit: 1, period } } };
   const sending = { name: `alert:${id}:sending`, limits: { concurrency: 1 } };
   while (clock.now() < until) {
-    if (await isTold(limiter, told)) return;
-    const lease = await take(limiter, sending, NO_RESERVATION);
+    if (await isDelivered(limiter, delivered)) return;
+    const lease = await acquire(limiter, sending, NO_RESERVATION);
     // Another gateway can have delivered it between the two checks.
-    if (lease === undefined || await isTold(limiter, told)) {
+    if (lease === undefined || await isDelivered(limiter, delivered)) {
       lease?.release(NO_AMOUNTS);
-      await new Promise<void>((resolve) => clock.timer(LOOK_MS, resolve, { isBackground: true }));
+      await new Promise<void>((resolve) => clock.timer(CHECK_MS, resolve, { isBackground: true }));
       continue;
     }
     await send();
-    (await take(limiter, told, TOLD))?.release(TOLD.expected);
+    (await acquire(limiter, delivered, DELIVERED))?.release(DELIVERED.expected);
     return lease.release(NO_AMOUNTS);
   }
 }
@@ -137,16 +138,16 @@ async function tellOnce(
  * Returns whether a message was delivered. If that is unknown, the answer is false: the receiver
  * recognizes a second delivery by its id.
  */
-async function isTold(limiter: Limiter, told: LimitSubject): Promise<boolean> {
+async function isDelivered(limiter: Limiter, delivered: LimitSubject): Promise<boolean> {
   try {
-    return (await limiter.status(told)).some(({ used, limit }) => used >= limit);
+    return (await limiter.status(delivered)).some(({ used, limit }) => used >= limit);
   } catch {
     return false;
   }
 }
 
 /** Acquires a limit of a message. @returns The lease; `undefined` if the limit is reached */
-async function take(
+async function acquire(
   limiter: Limiter,
   subject: LimitSubject,
   amounts: Reservation,
@@ -160,7 +161,7 @@ async function take(
 
 function toMessage(reached: ReachedBudget, id: string, at: number): WebhookMessage {
   const { subject, name, unit, limit, used, period, until, threshold } = reached;
-  const toAmount = (count: number) => name === "spend" ? Number(formatMoney(count)) : count;
+  const toAmount = (count: number) => isMoney(name) ? Number(formatMoney(count)) : count;
   const ratio = Math.floor(used / limit * 10_000) / 10_000;
   const periodEnds = new Date(until).toISOString();
   const data = {

@@ -53,7 +53,7 @@ export class CallPrice {
     if (otherModels?.unnamedIn !== undefined) {
       throw new GatewayError("model_not_priced", {
         param: otherModels.unnamedIn,
-        detail: "this field can stand for any model",
+        detail: "this field can mean any model",
       });
     }
     this.#price = this.#find(parts.model);

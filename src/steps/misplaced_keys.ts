@@ -47,7 +47,7 @@ export function assertNoKeyInCredentials(
  */
 export function assertNoKeyInUrl(url: string, keys: SearchedKeys): void {
   if (!holdsEscapedKey(url, keys)) return;
-  throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
+  throw new GatewayError("gateway_key_misplaced", { detail: "it is in the URL" });
 }
 
 /**
@@ -95,7 +95,7 @@ export function assertNoKeyInHeaders(
   for (const name in headers) {
     if (isKeyInName(name, keys)) {
       throw new GatewayError("gateway_key_misplaced", {
-        detail: "it stands in the name of a header",
+        detail: "it is in the name of a header",
       });
     }
     if (holdsEscapedKey(headers[name] as string, keys)) throw misplaced(name);

@@ -252,7 +252,7 @@ export class RedisClient {
       ? `; redis.timeout is ${this.#timeoutMs} ms: raise it for a long way`
       : "";
     this.#report(
-      `Redis fails (${why}${advice}): known keys stay good for a while, ` +
+      `Redis fails (${why}${advice}): known keys stay valid for a while, ` +
         "limits are counted here alone",
     );
   }

@@ -174,7 +174,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     assert.equal(await page.getByLabel("Took at least").getAttribute("aria-invalid"), "true");
     await untilRows(page, 1);
     await page.getByLabel("Took at least").fill("2h");
-    await page.getByText("None of those that are kept. Change the filter").waitFor();
+    await page.getByText("No kept exchange matches. Change the filter").waitFor();
     await page.getByLabel("Took at least").fill("0");
     const shared = await hash(page);
     await page.goto("about:blank");
@@ -184,7 +184,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     await rows(page).first().click();
     await page.getByRole("link", { name: wanted }).waitFor();
     await page.getByRole("button", { name: "Refused" }).click();
-    await page.getByText("None of those that are kept").waitFor();
+    await page.getByText("No kept exchange matches").waitFor();
     watched.assertClean(running.admin);
   });
 

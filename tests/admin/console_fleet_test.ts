@@ -197,7 +197,7 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
       await rowOf(page, "alone").getByText("2 of 2 workers").waitFor();
       assert.equal(await page.getByRole("button", { name: "Drain all" }).count(), 0);
       await open(page, "Traffic");
-      await page.getByText("Nothing has come through yet").waitFor();
+      await page.getByText("No exchange yet").waitFor();
       assert.equal(
         await page.getByLabel("Gateway", { exact: true }).count(),
         0,

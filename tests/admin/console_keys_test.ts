@@ -124,7 +124,7 @@ needs(["chromium-headless-shell"]).describe("the console's view of keys", () => 
     const row = page.getByRole("row", { name: "own" });
     await row.getByText("2 of 5M tokens this month").waitFor();
     await row.getByText(/^renews in \d+ (?:day|hour|minute)s?$/).waitFor();
-    await page.getByText("These keys stand in the configuration").waitFor();
+    await page.getByText("These keys are in the configuration").waitFor();
     assert.equal(await page.locator("main").getByRole("button").count(), 0);
     await page.getByLabel("Search").fill("nothing-has-this");
     await page.getByText("No key has this").waitFor();

@@ -63,7 +63,7 @@ needs(["chromium-headless-shell"]).describe("the console's layout", () => {
     await page.getByRole("alert").waitFor();
     await assertSoundAtAll(page, "a wrong token");
     await signIn(page, ui.running.admin);
-    await page.getByText("Nothing has come through yet").waitFor();
+    await page.getByText("No exchange yet").waitFor();
     await assertSoundAtAll(page, "no traffic");
     await open(page, "Exchanges");
     await assertSoundAtAll(page, "no exchanges");
@@ -93,7 +93,7 @@ needs(["chromium-headless-shell"]).describe("the console's layout", () => {
     const page = await startAt(ui, { keys: [{ id: "own", name: LONG_NAME, key: OWN_KEY }] });
     await signIn(page, ui.running.admin);
     await open(page, "Keys");
-    await page.getByText("stand in the configuration").waitFor();
+    await page.getByText("are in the configuration").waitFor();
     await assertSoundAtAll(page, "keys of the configuration");
     await page.getByRole("button", { name: "Drain" }).click();
     await assertSoundAtAll(page, "the question before a drain");

@@ -15,7 +15,7 @@ needs(["chromium-headless-shell"]).describe("the console's view of traffic", () 
   it("is useful while empty, and then shows the traffic of a load, without its content", async () => {
     const page = await ui.start({ keys: [{ id: "own", key: OWN_KEY }] });
     await signIn(page, ui.running.admin);
-    await page.getByText("Nothing has come through yet").waitFor();
+    await page.getByText("No exchange yet").waitFor();
     let isOn = true;
     const load = (async () => {
       for (let count = 0; isOn && count < 400; count++) {
@@ -47,7 +47,7 @@ needs(["chromium-headless-shell"]).describe("the console's view of traffic", () 
     assert.equal(await page.locator(".plot canvas").count(), 5);
     await open(page, "Exchanges");
     await page.getByRole("button", { name: "Errors" }).click();
-    await page.getByText("None of those that are kept").waitFor(); // a refusal is not an error
+    await page.getByText("No kept exchange matches").waitFor(); // a refusal is not an error
     await page.getByRole("button", { name: "Refused" }).click();
     await page.getByRole("cell", { name: /^401(?! ms)/ }).first().waitFor();
     assert.equal(await page.getByRole("cell", { name: "200", exact: true }).count(), 0);
@@ -66,7 +66,7 @@ needs(["chromium-headless-shell"]).describe("the console's view of traffic", () 
     await ui.callGateway(OWN_KEY, GOOD_BODY.replace("Hi", MARK));
     await page.getByRole("button", { name: "Resume" }).click();
     await page.getByLabel("Filter", { exact: true }).fill("nothing-has-this");
-    await page.getByText("None of those that are kept").waitFor();
+    await page.getByText("No kept exchange matches").waitFor();
     assert.ok(!(await page.content()).includes(MARK));
     await open(page, "Providers");
     await page.getByText("in service").first().waitFor();

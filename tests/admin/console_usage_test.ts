@@ -151,7 +151,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     await page.getByText("300 tokens have no price").waitFor();
     await page.getByText("no part of the cost, most of them of llama").waitFor();
     assert.equal(await tile(page, "Estimated").innerText(), "10 %");
-    await page.getByText("those of 2 of 13 calls, 970 of 9700 tokens, 1.04 of 10.80 in cost.")
+    await page.getByText("the tokens of 2 of 13 calls, 970 of 9700 tokens, 1.04 of 10.80 in cost.")
       .waitFor();
     assert.deepEqual(await rowOf(page, "search"), [
       "At least: no price for input 300",
@@ -182,7 +182,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     const { page, view } = await start();
     keep(["k1", "gpt-5", { requests: 4, input: 300, estimated: 1 }]);
     await view();
-    await page.getByText("those of 1 of 4 calls. How many tokens that are is not known").waitFor();
+    await page.getByText("the tokens of 1 of 4 calls. Earlier versions did not count").waitFor();
     assert.equal(await tile(page, "Estimated").innerText(), "25 %");
     assert.deepEqual(await rowOf(page, "300"), ["in part", "in part", "in part", "in part"]);
   });

@@ -346,7 +346,7 @@ describe("the admin listener with identity tokens", () => {
     // A damaged file does not undo any revocation.
     writeFileSync(file, "{");
     await until(
-      () => (running?.program.stderr() ?? "").includes("Those before hold on"),
+      () => (running?.program.stderr() ?? "").includes("The previous ones stay revoked"),
       "the message",
     );
     assert.equal(await chat(one), 401);

@@ -447,8 +447,8 @@ describe("the admin API of keys", () => {
         /not configured: expected one of a, b$/,
       ],
       ["POST", "/v1/keys", { expires: "2020-01-01T00:00:00Z" }, /has expired already/],
-      ["POST", `/v1/keys/${id}/rotate`, { overlap: "4000000d" }, /for so long: at most/],
-      ["POST", `/v1/keys/${id}/rotate`, { overlap: "99999999999999d" }, /for so long: at most/],
+      ["POST", `/v1/keys/${id}/rotate`, { overlap: "4000000d" }, /for longer than 365d/],
+      ["POST", `/v1/keys/${id}/rotate`, { overlap: "99999999999999d" }, /for longer than 365d/],
     ];
     for (const [method, path, body, says] of refused) {
       const answered = await call(method, path, { body });
@@ -496,7 +496,7 @@ describe("the admin API of keys, elsewhere", () => {
         body === undefined ? {} : { body: {} },
       );
       assertRefusal(answered, 409, "refused");
-      assert.match(answered.json.error.message, /stand in the configuration/);
+      assert.match(answered.json.error.message, /keys of the configuration/);
     }
   });
 
@@ -505,7 +505,7 @@ describe("the admin API of keys, elsewhere", () => {
     const { at, call, chat, program } = running = await startAdmin();
     const { key, id } = (await call("POST", "/v1/keys", { body: {} })).json;
     rmSync(join(at.path, "keys.json"));
-    await program.waitFor(/keys\.json: it is gone\. The keys before hold on/);
+    await program.waitFor(/keys\.json: it is gone\. The previous keys stay valid/);
     assertRefusal(await call("POST", "/v1/keys", { body: {} }), 503, "key_store_unavailable");
     assertRefusal(await call("POST", `/v1/keys/${id}/revoke`), 503, "key_store_unavailable");
     assert.equal(await chat(key), 200);

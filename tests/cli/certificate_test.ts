@@ -96,13 +96,13 @@ describe("sallyport certificate", () => {
 
   it.once("describes a mistake in one line, and writes nothing", async () => {
     const mistakes: [RegExp, ...string[]][] = [
-      [/--hosts takes names and addresses without ports/, "--hosts", "localhost:8788"],
-      [/--hosts takes names/, "--hosts", "a b"],
-      [/--hosts takes names/, "--hosts", "localhost,"],
-      [/--expires takes a duration from 1d to 397d/, "--expires", "400d"],
-      [/--expires takes a duration/, "--expires", "soon"],
+      [/--hosts expects names and addresses without ports/, "--hosts", "localhost:8788"],
+      [/--hosts expects names/, "--hosts", "a b"],
+      [/--hosts expects names/, "--hosts", "localhost,"],
+      [/--expires expects a duration from 1d to 397d/, "--expires", "400d"],
+      [/--expires expects a duration/, "--expires", "soon"],
       [/unexpected argument: b/, "a", "b"],
-      [/certificate takes no --config/, "--config", "gateway.jsonc"],
+      [/certificate has no option --config/, "--config", "gateway.jsonc"],
       [/cannot write nowhere\/b\.key: ENOENT/, "nowhere/b"],
     ];
     for (const [message, ...args] of mistakes) {

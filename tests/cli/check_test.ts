@@ -149,8 +149,10 @@ describe("sallyport check", () => {
     assert.match(stderr, /redis\.tls\.key: cannot read the PEM file \(ENOENT\)/);
   });
 
-  it("finds the file by SALLYPORT_CONFIG or in the working directory", async () => {
+  it("finds the file by its name, by SALLYPORT_CONFIG or in the working directory", async () => {
     const file = write(CONFIG);
+    const named = await runCommand(["check", file]);
+    assert.equal(named.status, 0, named.stderr);
     assert.equal((await runCommand(["check"], { cwd: folder.path })).status, 0);
     const elsewhere = await runCommand(["check"], { env: { SALLYPORT_CONFIG: file } });
     assert.equal(elsewhere.status, 0, elsewhere.stderr);
@@ -231,7 +233,7 @@ describe("sallyport check", () => {
     assert.equal(stdout, "");
     assert.match(
       stderr,
-      /^sallyport: providers\.a\.upstream: expected an http or https URL.*gateway\.jsonc:4\)$/m,
+      /^sallyport: providers\.a\.upstream: expected an http or https URL, or the short name of .* such as "openai" \(.*gateway\.jsonc:4\)$/m,
     );
     assert.match(stderr, /^sallyport: providers\.a\.speed: unknown setting .*gateway\.jsonc:5\)$/m);
     assert.match(stderr, /^sallyport: limits\.body: expected a size .*\(SALLYPORT_LIMITS_BODY\)$/m);
@@ -350,15 +352,29 @@ describe("sallyport check", () => {
     const cases: [string[], RegExp, Record<string, string>?][] = [
       [["chek"], /unknown command: chek\. Did you mean check\? See sallyport --help/],
       [["check", "--fast"], /unknown option: --fast\. See sallyport check --help/],
-      [["check", "now"], /unexpected argument: now\. See sallyport check --help/],
-      [["check", "--once"], /check takes no --once\. See sallyport check --help/],
-      [["demo", "--config", "x"], /demo takes no --config\. See sallyport demo --help/],
-      [["check", "--config", "none.jsonc"], /cannot read the file \(ENOENT\)/],
+      [
+        ["check", "a.jsonc", "b.jsonc"],
+        /unexpected argument: b\.jsonc\. See sallyport check --help/,
+      ],
+      [
+        ["check", "a.jsonc", "--config", "b.jsonc"],
+        /check reads one file: name it alone, or with --config\. See sallyport check --help/,
+      ],
+      [["check", "--once"], /check has no option --once\. See sallyport check --help/],
+      [["demo", "--config", "x"], /demo has no option --config\. See sallyport demo --help/],
+      [
+        ["check", "--config", "none.jsonc"],
+        /cannot read the file \(ENOENT\): write it with sallyport/,
+      ],
+      [["check", "none.jsonc"], /cannot read the file \(ENOENT\): write it with sallyport init/],
       [["check"], /SALLYPORT_SPEED: unknown variable \(environment\)/, {
         SALLYPORT_SPEED: "1",
         SALLYPORT_PROVIDER_A: "openai",
       }],
-      [["check"], /providers: expected/],
+      [
+        ["check"],
+        /config: there is no gateway\.jsonc in this folder, and no variable with SALLYPORT_: /,
+      ],
     ];
     for (const [args, says, env = {}] of cases) {
       const { status, stdout, stderr } = await runCommand(args, { env, cwd: folder.path });

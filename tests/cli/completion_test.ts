@@ -144,7 +144,8 @@ describe("shell completion", () => {
       assert.deepEqual(await runCommand(args), {
         status: 2,
         stdout: "",
-        stderr: "sallyport: completion takes bash, zsh or fish. See sallyport completion --help\n",
+        stderr:
+          "sallyport: completion expects bash, zsh or fish. See sallyport completion --help\n",
       });
     }
   });

@@ -40,7 +40,7 @@ describe("sallyport demo", () => {
     );
     assert.match(
       stdout,
-      /Two doors, two keys\. The first stays here, the second goes on with you, word by word\./,
+      /Two doors, two keys\. The first stays here, the second leaves with you, word by word\./,
     );
     assert.equal(stdout.match(/ 200 first byte/g)?.length, 2);
     assert.match(stdout, /gateway-auth: no/);

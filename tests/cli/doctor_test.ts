@@ -202,7 +202,7 @@ describe("sallyport doctor", () => {
   });
 
   for (
-    const [status, says] of [[401, /does not take this key/], [404, /ends in \/v1/], [
+    const [status, says] of [[401, /does not accept this key/], [404, /ends in \/v1/], [
       429,
       /own limit/,
     ], [
@@ -396,13 +396,13 @@ describe("sallyport doctor", () => {
   it.once("names missing arguments", async () => {
     configure("openai");
     const wrong: [args: string[], says: RegExp, env?: Record<string, string>][] = [
-      [[], /doctor takes the name of a provider: a, b/],
-      [["c"], /doctor takes the name of a provider: a, b/],
+      [[], /doctor expects the name of a provider: a, b/],
+      [["c"], /doctor expects the name of a provider: a, b/],
       [["a", "b"], /unexpected argument: b/],
-      [["a"], /doctor takes --model NAME/],
+      [["a"], /doctor needs --model NAME/],
       [["a", "--model", "m"], /set SALLYPORT_UPSTREAM_KEY, or --key-env/, {}],
       [["a", "--model", "m", "--key-env", "NOT_SET"], /set NOT_SET/],
-      [["a", "--model", "m", "--csv"], /doctor takes no --csv/],
+      [["a", "--model", "m", "--csv"], /doctor has no option --csv/],
     ];
     for (const [args, says, env] of wrong) {
       const { status, stdout, stderr } = await run(args, env);

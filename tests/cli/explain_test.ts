@@ -349,8 +349,8 @@ describe("sallyport explain", () => {
         /^upstream +http:\/\/127\.0\.0\.1:\d+\/v1$/,
         /^ +http:\/\/127\.0\.0\.1:9\/v1$/,
         /^key +me, team search$/,
-        /^limits +key:me requests: 0 of 2 used, this takes 1, resets in (?:1h|\d+m \d+s)$/,
-        /^ +team:search spend: 0 of 1 USD used, this takes 0\.002\d+, resets in \d+/,
+        /^limits +key:me requests: 0 of 2 used, this needs 1, resets in (?:1h|\d+m \d+s)$/,
+        /^ +team:search spend: 0 of 1 USD used, this needs 0\.002\d+, resets in \d+/,
         /^reserved +1,\d+ tokens, 0\.002\d+ USD: an estimate, settled by the answer$/,
         /^headers +authorization: Bearer \(masked\)$/,
         /^deadlines +connect 5s, first byte 10m, first event 10m, idle 2m, total 30m$/,
@@ -399,7 +399,7 @@ describe("sallyport explain", () => {
   it.once("names missing arguments", async () => {
     await configure();
     const none = await runCommand(["explain"], { cwd: folder.path });
-    assert.match(none.stderr, /explain takes a file with a request, or - for standard input/);
+    assert.match(none.stderr, /explain expects a file with a request, or - for standard input/);
     const absent = await runCommand(["explain", "absent"], { cwd: folder.path });
     assert.deepEqual([absent.status, absent.stderr], [
       2,

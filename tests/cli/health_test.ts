@@ -1,11 +1,13 @@
 /** `sallyport health`: the command of a container's health check. */
 // runtimes: once
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { freePort } from "../support/free_port.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { runCommand } from "../support/command.ts";
-import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
+import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
 import { chunk, startProvider } from "../support/provider.ts";
 import { startTcpPeer } from "../support/tcp_peer.ts";
 
@@ -82,7 +84,7 @@ describe("sallyport health", () => {
       [undefined, /: no gateway runs at /],
       [
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}",
-        /: what answers at .* is no gateway: /,
+        /: the server at .* is no gateway: /,
       ],
       ["", /: the gateway at .* does not answer as it should$/m],
     ];
@@ -97,6 +99,75 @@ describe("sallyport health", () => {
       assert.equal(stdout, "");
       assert.match(stderr, says);
       assert.match(stderr, /^sallyport: .*\n$/, "one line");
+    }
+  });
+
+  it("waits for a gateway that is starting, as long as --wait says", async () => {
+    const waiting = startProgram(["health", "--wait", "60s"], {
+      env: environment(),
+      cwd: folder.path,
+    });
+    startProgram(["serve"], { env: environment(), cwd: folder.path });
+    assert.equal(await waiting.ended, 0);
+    assert.equal(waiting.stdout(), `the gateway at ${at()} is ready, 0 exchanges open\n`);
+    assert.equal(waiting.stderr(), "");
+  });
+
+  it("fails when the time of --wait is over, with the last state", async () => {
+    assert.deepEqual(await health(["--wait", "300ms"]), {
+      status: 1,
+      stdout: "",
+      stderr: `sallyport: no gateway runs at ${at()} (asked for 300ms)\n`,
+    });
+    const silent = await startTcpPeer(() => {});
+    const env = environment({ SALLYPORT_ADMIN: `127.0.0.1:${silent.port}` });
+    const { status, stderr } = await health(["--live", "--wait", "300ms"], env);
+    await silent.close();
+    assert.equal(status, 1);
+    assert.match(
+      stderr,
+      /^sallyport: the gateway at .* does not answer as it should \(asked for 300ms\)\n$/,
+    );
+  });
+
+  it("waits with --current until a reload has taken effect", async () => {
+    const file = join(folder.path, "gateway.jsonc");
+    const write = (requests: string) =>
+      writeFileSync(
+        file,
+        JSON.stringify({
+          listen: [{ port: 0 }],
+          admin: { port },
+          providers: { a: { upstream: "openai", limits: { requests } } },
+          keys: [{ id: "me", key: KEY }],
+        }),
+      );
+    write("60/min");
+    const options = { cwd: folder.path };
+    const program = startProgram(["serve"], options);
+    const current = (wait: string) => runProgram(["health", "--current", "--wait", wait], options);
+    assert.equal((await current("60s")).status, 0);
+    write("90/min");
+    assert.deepEqual(await runProgram(["health", "--current"], options), {
+      status: 1,
+      stdout: "",
+      stderr: `sallyport: the gateway at ${at()} is ready, 0 exchanges open, with another ` +
+        "configuration: reload it by SIGHUP, or restart it\n",
+    });
+    assert.equal((await runProgram(["health"], options)).status, 0, "it is ready");
+    program.kill("SIGHUP");
+    assert.equal((await current("60s")).status, 0);
+  });
+
+  it("says what --wait and --current need", async () => {
+    const cases: [args: string[], says: string][] = [
+      [["--wait", "soon"], '--wait needs a duration such as "30s"'],
+      [["--live", "--current"], "health accepts --live or --current, not both"],
+    ];
+    for (const [args, says] of cases) {
+      const { status, stderr } = await health(args);
+      assert.equal(status, 2);
+      assert.equal(stderr, `sallyport: ${says}. See sallyport health --help\n`);
     }
   });
 

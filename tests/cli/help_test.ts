@@ -113,7 +113,7 @@ describe("a mistyped word", () => {
     [["check", "-x"], "unknown option: -x. See sallyport check --help"],
     [
       ["keys", "create", "--model", "gpt-*"],
-      "keys create takes no --model. Did you mean --models? See sallyport keys create --help",
+      "keys create has no option --model. Did you mean --models? See sallyport keys create --help",
     ],
   ];
   for (const [args, says] of cases) {

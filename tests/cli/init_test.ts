@@ -165,10 +165,10 @@ describe("sallyport init", () => {
     const mistakes: readonly [args: readonly string[], says: RegExp][] = [
       [["--upstream", "opnai"], /--upstream: expected/],
       [["--upstream", "http://user:pw@x/v1"], /--upstream: expected/],
-      [["--host", "gw.example.com:443"], /--host takes local, or a host name without a port/],
-      [["--host", "a b"], /--host takes local/],
-      [["--port", "0"], /--port takes a whole number from 1 to 65535/],
-      [["--keys", "disk"], /--keys takes file, redis, or a URL such as redis:/],
+      [["--host", "gw.example.com:443"], /--host expects local, or a host name without a port/],
+      [["--host", "a b"], /--host expects local/],
+      [["--port", "0"], /--port expects a whole number from 1 to 65535/],
+      [["--keys", "disk"], /--keys expects file, redis, or a URL such as redis:/],
       [["--config", "no/where.jsonc"], /cannot write no\/where\.jsonc: ENOENT/],
     ];
     for (const [args, says] of mistakes) {

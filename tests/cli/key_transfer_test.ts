@@ -145,10 +145,10 @@ describe("sallyport keys export and import", () => {
         /Cannot import line 2: expected a digest, never a key itself/,
       ],
       ['{"id":"x","digest":"secret-text"}', /Cannot import line 2\.digest: expected SHA-256/],
-      [good, /Cannot import line 2: its id or digest stands there twice/],
+      [good, /Cannot import line 2: its id or digest is there twice/],
       [
         good?.replace(/"id":"[^"]+"/, '"id":"x"'),
-        /Cannot import line 2: its id or digest stands there twice/,
+        /Cannot import line 2: its id or digest is there twice/,
       ],
     ];
     for (const [second, says] of cases) {
@@ -167,7 +167,7 @@ describe("sallyport keys export and import", () => {
     assert.deepEqual((await to.show("own")).models, ["m-*"]);
     await assertRefused(
       from.keys("import", path),
-      /Cannot change keys that stand in the configuration/,
+      /Cannot change keys of the configuration/,
     );
   });
 

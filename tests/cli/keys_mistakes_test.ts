@@ -39,24 +39,24 @@ const INLINE = {
 const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [
     [],
-    /: keys takes create, list, show, update, rotate, disable, enable, revoke, export, import or confirm\./,
+    /: keys expects create, list, show, update, rotate, disable, enable, revoke, export, import or confirm\./,
   ],
-  [["destroy", "x"], /: keys takes create, list, show, update, rotate, disable, /],
-  [["constructor"], /: keys takes create, list/],
+  [["destroy", "x"], /: keys expects create, list, show, update, rotate, disable, /],
+  [["constructor"], /: keys expects create, list/],
   [["create", "x"], /: unexpected argument: x\./],
   [["list", "x"], /: unexpected argument: x\./],
-  [["show"], /: keys show takes the id of a key\./],
-  [["revoke"], /: keys revoke takes the id of a key\./],
+  [["show"], /: keys show expects the id of a key\./],
+  [["revoke"], /: keys revoke expects the id of a key\./],
   [["show", "x", "y"], /: unexpected argument: y\./],
-  [["list", "--name", "x"], /: keys list takes no --name\./],
-  [["create", "--overlap", "1h"], /: keys create takes no --overlap\./],
-  [["rotate", "x", "--once"], /: keys rotate takes no --once\./],
+  [["list", "--name", "x"], /: keys list has no option --name\./],
+  [["create", "--overlap", "1h"], /: keys create has no option --overlap\./],
+  [["rotate", "x", "--once"], /: keys rotate has no option --once\./],
   [["create", "--speed", "1"], /--speed/],
   [["create", "--name"], /--name/],
   [["create", "--name", "-x"], /--name/],
   [["create", "--requests", "600"], /: --requests: expected a rate such as "600\/min"/],
   [["create", "--tokens", "1k/fortnight"], /: --tokens: expected a rate/],
-  [["create", "--budget", "5M/week"], /: --budget: expected a budget such as "5M\/month"/],
+  [["create", "--budget", "5M/week"], /: --budget: expected a budget by day or month, such as/],
   [["create", "--concurrency", "0"], /: --concurrency: expected a whole number from 1 to 1000000/],
   [["create", "--concurrency", "0x10"], /: --concurrency: expected a whole number/],
   [["create", "--concurrency", "many"], /: --concurrency: expected a whole number/],
@@ -74,18 +74,19 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   ],
   [["create", "--expires", "2027-02-30T00:00:00Z"], /: --expires: expected/],
   [["create", "--expires", "2027-02-28T00:00:00+01"], /: --expires: expected/],
-  [["create", "--expires", "2027-02-28"], /: --expires: expected/],
+  [["create", "--expires", "2027-02-30"], /: --expires: expected .*, a day such as 2027-01-31, or/],
+  [["create", "--expires", "2020-01-01"], /: Cannot make a key that has expired already/],
   [
     ["create", "--expires", "0s"],
-    /: Cannot make a key that has expired already: give a time to come/,
+    /: Cannot make a key that has expired already: set a later time/,
   ],
   [["create", "--expires", "2020-01-01T00:00:00Z"], /: Cannot make a key that has expired already/],
   [["create", "--name", "x".repeat(257)], /: --name: expected at most 256 characters/],
   [["create", "--models", `a,${"x".repeat(257)}`], /: --models: expected at most 256 characters/],
-  [["create", "--providers", " , "], /: --providers takes one name or several/],
-  [["create", "--metadata", "team"], /: --metadata takes name=value/],
-  [["create", "--metadata", "=x"], /: --metadata takes name=value/],
-  [["create", "--metadata", "team="], /: --metadata takes name=value/],
+  [["create", "--providers", " , "], /: --providers expects one name or several/],
+  [["create", "--metadata", "team"], /: --metadata expects name=value/],
+  [["create", "--metadata", "=x"], /: --metadata expects name=value/],
+  [["create", "--metadata", "team="], /: --metadata expects name=value/],
   [["create", "--metadata", `team=${"x".repeat(257)}`], /: --metadata: expected at most 256/],
   // A variable that is not set in a script: the key would have no limits at all.
   ...[
@@ -104,23 +105,23 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
       name,
     ): [string[], RegExp] => [
       ["create", `--${name}`, ""],
-      new RegExp(`: --${name} is empty: give a value`),
+      new RegExp(`: --${name} is empty: set a value`),
     ],
   ),
-  [["update", "x"], /: keys update takes what to change: --name, --providers/],
-  [["rotate", "x", "--overlap", "soon"], /: --overlap takes a duration such as "24h"/],
+  [["update", "x"], /: keys update expects a change: --name, --providers/],
+  [["rotate", "x", "--overlap", "soon"], /: --overlap expects a duration such as "24h"/],
   [["rotate", "x", "--overlap", "-1h"], /--overlap/],
   [
     ["rotate", "x", "--overlap", "1h", "--now"],
-    /: keys rotate takes --now or --overlap, not both\./,
+    /: keys rotate accepts --now or --overlap, not both\./,
   ],
-  [["enable"], /: keys enable takes the id of a key\./],
+  [["enable"], /: keys enable expects the id of a key\./],
   [["export", "keys.jsonl"], /: unexpected argument: keys\.jsonl\./],
   [["import", "a.jsonl", "b.jsonl"], /: unexpected argument: b\.jsonl\./],
   [["import", "none.jsonl"], /: Cannot read the keys to import: ENOENT\./],
-  [["list", "--limit", "0"], /: --limit takes a whole number from 1/],
-  [["list", "--limit", "1.5"], /: --limit takes a whole number from 1/],
-  [["list", "--limit", ""], /: --limit takes a whole number from 1/],
+  [["list", "--limit", "0"], /: --limit expects a whole number from 1/],
+  [["list", "--limit", "1.5"], /: --limit expects a whole number from 1/],
+  [["list", "--limit", ""], /: --limit expects a whole number from 1/],
   [["list", "--config", "none.jsonc"], /cannot read the file \(ENOENT\)/],
 ];
 
@@ -185,7 +186,7 @@ describe("sallyport keys, with mistakes", () => {
     ) {
       await assertRefused(
         at.keys(...args),
-        /Cannot change keys that stand in the configuration: set keys to \{ "file"/,
+        /Cannot change keys of the configuration: set keys to \{ "file"/,
       );
     }
   });
@@ -223,11 +224,11 @@ describe("sallyport keys, with mistakes", () => {
   it("names the damage in the file, and leaves the file unchanged", async () => {
     const [a, b] = manyKeys(2).map(({ id, digest }) => JSON.stringify({ id, digest }));
     const cases: [string, RegExp][] = [
-      ["", /keys\.json: no JSON/],
-      ["{", /keys\.json: no JSON/],
+      ["", /keys\.json: expected JSON: correct it, or restore the file from a copy/],
+      ["{", /keys\.json: expected JSON: correct it, or restore the file from a copy/],
       ["{}", /keys\.json: expected \{ "keys": \[ … \] \}/],
-      [`{"keys":[\n${a},\n${b?.slice(0, 40)}\n]}\n`, /keys\.json: line 3: no JSON/],
-      [`{"keys":[\n${a},\n${a}\n]}\n`, /keys\.json: line 3: its id or digest stands there twice/],
+      [`{"keys":[\n${a},\n${b?.slice(0, 40)}\n]}\n`, /keys\.json: line 3: expected JSON/],
+      [`{"keys":[\n${a},\n${a}\n]}\n`, /keys\.json: line 3: its id or digest is there twice/],
       [
         '{"keys":[{"id":"x","key":"0123456789-secret"}]}',
         /keys\[0\]: expected a digest, never a key itself/,
@@ -251,16 +252,18 @@ describe("sallyport keys, with mistakes", () => {
       renameSync(`${file()}.new`, file());
     };
     write(good.replace('"digest"', '"dijest"'));
-    await gateway.waitFor(/^sallyport: \S+keys\.json: line 2\S* .*\. The keys before hold on$/m);
+    await gateway.waitFor(
+      /^sallyport: \S+keys\.json: line 2\S* .*\. The previous keys stay valid$/m,
+    );
     assert.equal(await call(url, key), 200);
     rmSync(file());
-    await gateway.waitFor(/^sallyport: \S+keys\.json: it is gone\. The keys before hold on$/m);
+    await gateway.waitFor(/^sallyport: \S+keys\.json: it is gone\. The previous keys stay valid$/m);
     assert.equal(await call(url, key), 200);
     write('{"keys":[]}');
-    await gateway.waitFor(/^sallyport: \S+keys\.json: 0 keys hold from now on$/m);
+    await gateway.waitFor(/^sallyport: \S+keys\.json: 0 keys are valid from now on$/m);
     assert.equal(await call(url, key), 401);
     write(good);
-    await gateway.waitFor(/^sallyport: \S+keys\.json: 1 keys hold from now on$/m);
+    await gateway.waitFor(/^sallyport: \S+keys\.json: 1 keys are valid from now on$/m);
     assert.equal(await call(url, key), 200);
     gateway.kill("SIGTERM");
     assert.equal(await gateway.ended, 0);

@@ -108,6 +108,19 @@ for (const engine of ["a file", "Redis"]) {
       }
     });
 
+    it("a day is the key's last one, and a whole key is accepted as an id but never printed", async () => {
+      const made = await at.keys("create", "--expires", "2127-01-31", "--json");
+      const { key, id, expires } = JSON.parse(made.stdout);
+      assert.equal(expires, "2127-01-31T23:59:59.999Z");
+      const shown = await at.good("show", key);
+      assert.equal(shown, await at.good("show", id));
+      assert.ok(!shown.includes(key.slice(16)));
+      await assertRefused(
+        at.keys("show", `${key}x`),
+        /: Cannot find a key with this id: sallyport/,
+      );
+    });
+
     it("a key without settings has no restrictions; each --json prints only one JSON value", async () => {
       const made = await at.keys("create", "--json");
       const { key, id, created, ...rest } = JSON.parse(made.stdout);
@@ -181,7 +194,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.equal(countOf(await at.good("list", "--search", "GRÖSSE"), "\n"), 1);
       assert.match(await at.good("list", "--search", "GRÖß"), /東京/);
       assert.match(await at.good("list", "--search", id.toLowerCase()), /東京/);
-      assert.match(await at.good("list", "--search", "nobody"), /^no key is called so\n$/);
+      assert.match(await at.good("list", "--search", "nobody"), /^no key matches\n$/);
     });
 
     it("2000 keys: list prints the newest 50, or as many as --limit allows, or the matching key", async () => {
@@ -266,7 +279,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.ok(Math.abs(Date.parse(String(previousExpires)) - Date.now() - DAY_MS) < 60_000);
       assert.equal(state, "active");
       const again = at.keys("rotate", id, "--overlap", "1h");
-      await assertRefused(again, /Cannot rotate a key twice: .* is good until 20.*overlap of 0s/);
+      await assertRefused(again, /Cannot rotate a key twice: .* is valid until 20.*overlap of 0s/);
       await at.good("rotate", id, "--now");
       assert.equal((await at.show(id)).previousExpires, undefined);
       await at.good("rotate", id);
@@ -280,7 +293,7 @@ for (const engine of ["a file", "Redis"]) {
       for (const overlap of ["4000000d", "99999999999999d"]) {
         await assertRefused(
           at.keys("rotate", id, "--overlap", overlap),
-          /Cannot keep the old secret for so long: at most/,
+          /Cannot keep the old secret for longer than/,
         );
       }
       await at.good("revoke", id);

@@ -170,7 +170,7 @@ describe("sallyport log", () => {
     const { stdout, stderr } = await run("--sum", "key", ...files);
     assert.equal(
       stderr,
-      "sallyport: 7 lines are missing in the log: the gateway dropped them, for its reader was slow\n",
+      "sallyport: 7 lines are missing in the log: the gateway dropped them because its reader was slow\n",
     );
     const [head = "", search = "", ...rest] = stdout.split("\n").map((line) =>
       line.split(/ {2,}/).join("|")

@@ -207,7 +207,7 @@ describe("sallyport serve", () => {
     const cases: [Record<string, string>, RegExp][] = [
       [
         environment({ SALLYPORT_LISTEN: `127.0.0.1:${port}` }),
-        /: cannot listen on http:\/\/127\.0\.0\.1:\d+: \w*(?:AddrInUse|EADDRINUSE)/,
+        /: cannot listen on http:\/\/127\.0\.0\.1:\d+: (?:AddrInUse|EADDRINUSE)\. Stop the program that uses the port, or set another port$/m,
       ],
       [
         environment({ SALLYPORT_LISTEN: "0.0.0.0:0", SALLYPORT_KEYS: "" }),

@@ -32,6 +32,6 @@ describe("the command line", () => {
     assert.deepEqual(Object.keys(JSON.parse(stdout).providers), ["a"]);
     const mistake = await run("keys", "destroy");
     assert.deepEqual([mistake.status, mistake.stdout], [2, ""]);
-    assert.match(mistake.stderr, /^sallyport: keys takes create, .*\n$/);
+    assert.match(mistake.stderr, /^sallyport: keys expects create, .*\n$/);
   });
 });

@@ -97,8 +97,8 @@ gpt-4o         2        1          0       0      5       0      3       8      
 o3             3        0          1       1      5       0      0       5         5         -
 total          5        1          1       1     10       0      3      13         5        >0
 
-partial: broke off; what the provider had stated until then is counted
-unmetered: the provider stated no tokens; these may have cost something
+partial: broke off; the tokens that the provider had stated until then are counted
+unmetered: the provider stated no tokens; these can have cost something
 failed: refused by the provider, or never reached it
 other: tokens that were stated in sum only
 unpriced: tokens without a price, which are no part of the cost; see prices in the configuration
@@ -198,7 +198,7 @@ k1            2     ~4      ~1          1      ~5  ~<0.0001
 k2            1      3       0          0       3   <0.0001
 total         3     ~7      ~1          1      ~8  ~<0.0001
 
-estimated: the provider stated no tokens; ~ marks sums with what the gateway estimated${note}
+estimated: the provider stated no tokens; ~ marks sums with estimated tokens${note}
 `,
       );
     }
@@ -275,8 +275,8 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     [["--last", "7"], /--last: expected a duration such as "7d" or "24h"/],
     [["--last", "401d"], /--last: days are kept for 400 days/],
     [["export", "--by", "key"], /--by: expected hour or day/],
-    [["export", "--limit", "1"], /usage export takes no --limit/],
-    [["export", "--json"], /usage export takes no --json/],
+    [["export", "--limit", "1"], /usage export has no option --limit/],
+    [["export", "--json"], /usage export has no option --json/],
     [["export", "--by", "hour", "--last", "30d"], /--by: hours are kept for 8 days/],
     [["--last", "7d", "--from", "2026-01-01"], /--last: expected either this or from/],
     [["--from", "monday"], /--from: expected a day such as/],
@@ -285,7 +285,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     [["--by", "hour", "--last", "30d"], /--by: hours are kept for 8 days/],
     [["--limit", "none"], /--limit: expected a whole number from 1 to 10000/],
     [["--json", "--csv"], /either --json or --csv/],
-    [["--name", "x"], /usage takes no --name/],
+    [["--name", "x"], /usage has no option --name/],
     [["today"], /unexpected argument: today/],
   ];
   for (const [args, says] of WRONG) {
@@ -351,7 +351,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
       keys: [{ id: "team", key: KEY }],
       admin: { ...admin, port: Number(new URL(provider.url).port) },
     });
-    await assertRefused(run(), /what answers at \S+ is no gateway of this version/);
+    await assertRefused(run(), /the server at \S+ is no gateway of this version/);
   });
 
   it("reads the file of the last gateway if none runs", async () => {
@@ -360,7 +360,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     keep(["k1", "m", { requests: 5 }]);
     const { status, stdout, stderr } = await run();
     assert.equal(status, 0);
-    assert.match(stderr, /^no gateway runs at \S+: this is what the last one has left\n$/);
+    assert.match(stderr, /^no gateway runs at \S+: this is the usage that the last one stored\n$/);
     assert.match(stdout, /\nk1 +5 /);
     rmSync(join(at.path, "keys.usage.jsonl"));
     assert.match((await run()).stdout, /^nothing was used/);

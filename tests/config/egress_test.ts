@@ -42,8 +42,8 @@ const MISTAKES: Readonly<Record<string, [egress: unknown, path: string, says: Re
     /expected them once/,
   ],
   "no authority": [{ caOnly: true }, "egress.caOnly", /expected ca/],
-  "a certificate alone": [{ cert: "c" }, "egress.key", /cert is/],
-  "a key alone": [{ key: "k" }, "egress.cert", /key is/],
+  "a certificate alone": [{ cert: "c" }, "egress.key", /together with cert/],
+  "a key alone": [{ key: "k" }, "egress.cert", /together with key/],
   "an unknown setting": [{ proxies: "x" }, "egress.proxies", /unknown setting/],
 };
 

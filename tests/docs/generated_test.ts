@@ -16,6 +16,7 @@ import { readPart, toTable } from "../../scripts/docs/parts.ts";
 import { listSettings } from "../../scripts/docs/settings.ts";
 import { TABLES } from "../../scripts/docs/tables.ts";
 import { ROWS as FAULTS } from "../../scripts/docs/faults.ts";
+import { toSlug } from "../../scripts/site/links.ts";
 import { ConfigError } from "../../src/config/config.ts";
 import { VARIABLES } from "../../src/config/environment.ts";
 import { loadConfig } from "../../src/serve/load_config.ts";
@@ -71,7 +72,7 @@ describe("the pages", () => {
     const anchorsOf = (file: string) =>
       Array.from(
         readFileSync(file, "utf8").matchAll(/^#+ (.+)$/gm),
-        ([, title = ""]) => title.toLowerCase().replace(/[^\w\- ]/g, "").replaceAll(" ", "-"),
+        ([, title = ""]) => toSlug(title),
       );
     for (const page of PAGES) {
       const text = readFileSync(page, "utf8").replace(/```[^]*?```/g, "");

@@ -4,6 +4,7 @@
  */
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { LLMock } from "@copilotkit/aimock";
 import { findRuntimes } from "../../scripts/runtimes.ts";
 import { freePort } from "../support/free_port.ts";
 import { cleanEnvironment } from "../support/program.ts";
@@ -16,7 +17,14 @@ import {
 } from "../support/provider.ts";
 
 /** Variables from which pages read a provider's key. */
-const KEY_VARIABLES = ["OPENAI_API_KEY", "GROQ_API_KEY", "SALLYPORT_UPSTREAM_KEY"];
+const KEY_VARIABLES = [
+  "OPENAI_API_KEY",
+  "GROQ_API_KEY",
+  "GEMINI_API_KEY",
+  "CO_API_KEY",
+  "AZURE_OPENAI_API_KEY",
+  "SALLYPORT_UPSTREAM_KEY",
+];
 
 const STOP = chunk(null, "stop");
 const USAGE = `data: ${
@@ -87,6 +95,28 @@ export class FreePorts {
 /** Replaces every `upstream` of a configuration or a program with this one. */
 export function withUpstream(text: string, url: string): string {
   return text.replace(/("?upstream"?: *)(?:"[^"]*"|\[[^\]]*\])/g, `$1"${url}"`);
+}
+
+/** Upstreams with their own interfaces, and the path of each. */
+const OWN_INTERFACES =
+  /("upstream": *")https?:\/\/(?:generativelanguage\.googleapis\.com|api\.cohere\.com|\w+\.openai\.azure\.com|127\.0\.0\.1:11434)(\/[^"]*)?"/gi;
+
+/** True if a text names upstreams with their own interfaces. */
+export function hasOwnInterfaces(text: string): boolean {
+  return text.search(OWN_INTERFACES) !== -1;
+}
+
+/** Replaces the host of every upstream with an interface of its provider, and keeps its path. */
+export function withMock(text: string, { url }: LLMock): string {
+  return text.replace(OWN_INTERFACES, `$1${url}$2"`);
+}
+
+/** Starts a mock with the interfaces of Google, Cohere, Ollama and Azure. */
+export async function startMock(): Promise<LLMock> {
+  const mock = new LLMock({ port: 0, host: "127.0.0.1" });
+  mock.onMessage("Hello", { content: "Hello!" });
+  await mock.start();
+  return mock;
 }
 
 /** The environment of this process without the gateway's settings, with keys for providers. */

@@ -1,32 +1,26 @@
 /**
  * A task page, performed as its reader does it in an empty folder: files are written as printed,
- * commands are typed one after another into one shell, and the printed output must appear. Nothing
- * else is done.
+ * each block of commands is pasted as a whole into one shell, and the printed output must appear.
+ * Nothing else is done: if a program needs time to start, the page's own commands wait for it.
  *
- * - `sh`: typed. The shell ends at the first command that fails. After a command that stays in the
- *   background (`&`), the next one is typed once the program reports that it is ready, as a reader
- *   would wait.
+ * - `sh`: pasted when the commands of the block before have ended. The shell ends at the first
+ *   command that fails. Only after `sallyport init` the rest of its block is pasted separately,
+ *   because the ports in the new configuration are replaced first.
  * - `text`: each line must appear in the output of the previous block, in this order; `…` matches
  *   anything.
  * - any other block begins with a comment that names its file.
  *
- * Ports are replaced by free ones and providers by a stand-in. `npm install` links the packages of
+ * Ports are replaced by free ones and providers by a stand-in, or by a mock if a page names their
+ * own interfaces. `npm install` links the packages of
  * the checkout, and `npx wrangler` runs the one of the checkout.
  */
 import assert from "node:assert/strict";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
-import {
-  chmodSync,
-  closeSync,
-  existsSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import type { Writable } from "node:stream";
+import type { LLMock } from "@copilotkit/aimock";
 import { makeFolder } from "../support/program.ts";
 import type { Provider } from "../support/provider.ts";
 import type { DebianPackage } from "../support/requires.ts";
@@ -35,26 +29,24 @@ import { type Block, fateOf, readBlocks } from "./blocks.ts";
 import {
   callersEnvironment,
   FreePorts,
+  hasOwnInterfaces,
+  startMock,
   startStandIn,
+  withMock,
   withUpstream,
   writeProgram,
   writePrograms,
 } from "./stage.ts";
 
 const PORTS = /\b(?:3000|3128|6379|8080|8443|87[89]\d|9000)\b/g;
-/** A chunk of commands that runs longer is stuck. Milliseconds. */
-const CHUNK_MS = 60_000;
+/** Commands that run longer are stuck. Milliseconds. */
+const PASTED_MS = 60_000;
 /**
  * The longest wait for expected output after the commands have ended, since programs in the
  * background print it too. Milliseconds.
  */
 const SEEN_MS = 10_000;
-/**
- * Messages of programs that are ready: Sallyport and the pages' own, Redis, nginx, Squid, wrangler.
- */
-const READY =
-  /listening on|Ready to accept connections|start worker processes|Accepting HTTP Socket connections|Ready on http/g;
-const END_OF_CHUNK = "end-of-typed-commands";
+const END_OF_PASTED = "end-of-pasted-commands";
 const PROGRAMS: readonly (readonly [RegExp, DebianPackage])[] = [
   [/^curl /m, "curl"],
   [/^redis-server /m, "redis-server"],
@@ -70,14 +62,9 @@ export function packagesOf(page: string): DebianPackage[] {
   return PROGRAMS.filter(([command]) => command.test(typed)).map(([, name]) => name);
 }
 
-/**
- * Splits commands into chunks. Each chunk ends with a command that stays in the background, or that
- * writes a configuration.
- */
-function toChunks(text: string): string[] {
-  return text.split(/(?<=[^&]&(?: \w+=\$!)?\n|^sallyport init .*\n)/m).filter((chunk) =>
-    chunk.trim() !== ""
-  );
+/** Splits a block after each command that writes a configuration. */
+function splitAfterInit(text: string): string[] {
+  return text.split(/(?<=^sallyport init .*\n)/m).filter((commands) => commands !== "");
 }
 
 /**
@@ -123,6 +110,8 @@ class TaskRun {
   readonly #ports = new FreePorts(PORTS);
   readonly #tell: (text: string) => void;
   #provider!: Provider; // set by open
+  /** A mock of providers with their own interfaces, on pages that name them. */
+  #mock: LLMock | undefined;
   #shell!: ChildProcessByStdio<Writable, null, null>; // set by open
   /** The output of the shell and its programs so far; {@link #listen} reads more. */
   #output = "";
@@ -166,18 +155,26 @@ class TaskRun {
     }
     if (!this.#isOver()) await ended;
     await this.#provider.close();
+    await this.#mock?.stop();
     this.#folder.remove();
   }
 
-  /** @param block The block to write, type or compare */
+  /** @param block The block to write, paste or compare */
   async perform(block: Block): Promise<void> {
     const { language, text } = block;
     if (language === "text") return await this.#see(text);
     if (fateOf({ ...block, language: "sh" }) === "not tested") return;
-    const local = withUpstream(await this.#ports.replaceIn(text), this.#provider.url);
+    const local = await this.#withStandIns(await this.#ports.replaceIn(text));
     if (language !== "sh") return this.#write(local);
     this.#start = this.#output.length;
-    for (const chunk of toChunks(local)) await this.#type(chunk);
+    for (const commands of splitAfterInit(local)) await this.#paste(commands);
+  }
+
+  /** Replaces the providers in a text. */
+  async #withStandIns(text: string): Promise<string> {
+    if (!hasOwnInterfaces(text)) return withUpstream(text, this.#provider.url);
+    this.#mock ??= await startMock();
+    return withMock(text, this.#mock);
   }
 
   #writePrograms(): void {
@@ -223,7 +220,7 @@ exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
   /** Reads new output, and returns everything from a position on. */
   #listen(from: number): string {
     const output = readFileSync(join(this.#folder.path, "said"), "utf8");
-    this.#tell(output.slice(this.#output.length).replaceAll(`\n${END_OF_CHUNK}\n`, ""));
+    this.#tell(output.slice(this.#output.length).replaceAll(`\n${END_OF_PASTED}\n`, ""));
     this.#output = output;
     return output.slice(from);
   }
@@ -240,29 +237,22 @@ exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
     return this.#shell.exitCode !== null || this.#shell.signalCode !== null;
   }
 
-  async #type(chunk: string): Promise<void> {
-    this.#tell(`\n${chunk.trim().replace(/^/gm, "$ ")}\n`);
+  async #paste(commands: string): Promise<void> {
+    this.#tell(`\n${commands.trim().replace(/^/gm, "$ ")}\n`);
     const from = this.#output.length;
     const said = () => this.#listen(from);
-    const file = join(this.#folder.path, "typed.sh");
-    writeFileSync(file, chunk);
-    // Commands do not read the lines that are typed after them.
-    this.#shell.stdin.write(`. '${file}' </dev/null; printf '\\n%s\\n' ${END_OF_CHUNK}\n`);
+    const file = join(this.#folder.path, "pasted.sh");
+    writeFileSync(file, commands);
+    // Commands do not read the lines that are pasted after them.
+    this.#shell.stdin.write(`. '${file}' </dev/null; printf '\\n%s\\n' ${END_OF_PASTED}\n`);
     await until(
-      () => said().includes(END_OF_CHUNK) || this.#isOver(),
-      `the end of ${chunk}`,
-      CHUNK_MS,
+      () => said().includes(END_OF_PASTED) || this.#isOver(),
+      `the end of ${commands}`,
+      PASTED_MS,
     );
-    if (this.#isOver()) assert.fail(`A command failed:\n${chunk}\n${said()}`);
-    if (/&\s*$/m.test(chunk)) this.#hasBackground = true;
-    const background = /(?: >([\w.]+))? &(?: \w+=\$!)?\n$/.exec(chunk);
-    if (background !== null) {
-      // If its output is written to a file, it is read there
-      const log = background[1] && join(this.#home, background[1]);
-      const word = () => said() + (log && existsSync(log) ? readFileSync(log, "utf8") : "");
-      await until(() => word().match(READY) !== null, `word that it is ready:\n${chunk}`, CHUNK_MS);
-    }
-    if (chunk.includes("sallyport init")) await this.#adopt("gateway.jsonc");
+    if (this.#isOver()) assert.fail(`A command failed:\n${commands}\n${said()}`);
+    if (/[^&]&(?: \w+=\$!)?$/m.test(commands)) this.#hasBackground = true;
+    if (commands.includes("sallyport init")) await this.#adopt("gateway.jsonc");
   }
 
   /** Replaces the ports and providers in a configuration that a command has written. */

@@ -1,6 +1,6 @@
 /**
- * Every page of `docs/tasks/` is performed by typing only its commands, and its printed output
- * appears.
+ * Every page of `docs/tasks/` is performed by pasting only its blocks of commands, and its printed
+ * output appears.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -33,7 +33,7 @@ describe("a task page", () => {
   it("is performed in one shell, with the files that it has written", async () => {
     await perform(
       "```js\n// a.mjs\nconsole.log('listening on port 8787', process.argv[2]);\n```\n" +
-        '```sh\ngreet() { node a.mjs "$1"; }\n```\n```sh\ngreet one &\ngreet two\n```\n' +
+        '```sh\ngreet() { node a.mjs "$1"; }\n```\n```sh\ngreet one &\nwait\ngreet two\n```\n' +
         "```text\nlistening on … one\n… port 8787 two\n```\n",
     );
   });

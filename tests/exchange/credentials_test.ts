@@ -98,6 +98,21 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
+  it("names the header of a gateway key that is sent alone", async () => {
+    const { status, body } = await call({
+      "gateway-auth": undefined,
+      authorization: `Bearer ${generateGatewayKey()}`,
+    });
+    const { error } = JSON.parse(body);
+    assert.deepEqual([status, error.code, error.param], [
+      401,
+      "gateway_key_in_authorization",
+      "Authorization",
+    ]);
+    assert.match(error.message, /the gateway key in Gateway-Auth/);
+    assert.equal(provider.calls.length, 0);
+  });
+
   it("never forwards a gateway key of either kind in a query", async () => {
     for (const key of [generateGatewayKey(), OWN]) {
       const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}` };
@@ -386,6 +401,8 @@ describe("a combined key", () => {
       [{}, "missing_gateway_key", "Gateway-Auth"],
       [{ authorization: `Bearer ${SK}` }, "missing_gateway_key", "Gateway-Auth"],
       [{ authorization: `Bearer ${OWN}` }, "missing_gateway_key", "Gateway-Auth"],
+      [{ authorization: `Bearer ${other}` }, "gateway_key_in_authorization", "Authorization"],
+      [{ "x-api-key": other }, "gateway_key_in_authorization", "x-api-key"],
       [{ authorization: `Bearer ~${SK}` }, "missing_gateway_key", "Gateway-Auth"],
       [{ authorization: `Bearer ~` }, "missing_gateway_key", "Gateway-Auth"],
       [{ authorization: `${OWN}~${SK}` }, "missing_gateway_key", "Gateway-Auth"],

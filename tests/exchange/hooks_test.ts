@@ -134,8 +134,8 @@ describe("hooks of embedders", () => {
             { id: "ann", limits: { requests: SECRET } },
             /limits\.requests: expected a rate such as/,
           ],
-          [{ id: "ann", token: SECRET }, /keys hook answered: token: /],
-          [SECRET, /keys hook answered: expected an object/],
+          [{ id: "ann", token: SECRET }, /answer of the keys hook: token: /],
+          [SECRET, /answer of the keys hook: expected an object/],
         ] as const
       ) {
         const gateway = await start({ keys: resolveAs(() => answer) });
@@ -209,7 +209,7 @@ describe("hooks of embedders", () => {
       assert.match(String((await gateway.settled()).error), /the limiter is silent/);
       await grant();
       const subject = { name: "key:ann", limits: { concurrency: 1 } };
-      await until(() => limiter.standings([subject])[0]?.used === 0, "the lease is given back");
+      await until(() => limiter.statuses([subject])[0]?.used === 0, "the lease is given back");
       assert.equal(held.length, 1);
     });
 

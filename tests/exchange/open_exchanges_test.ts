@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { Exchange } from "../../src/exchange/exchange.ts";
-import { ExchangePlaces, OpenExchanges } from "../../src/exchange/open_exchanges.ts";
+import { ExchangeSlots, OpenExchanges } from "../../src/exchange/open_exchanges.ts";
 
 const request = { method: "GET", url: "/", headers: new Headers(), body: null };
 const begin = (open: OpenExchanges) => open.begin(request, { clock: systemClock, observers: [] });
@@ -35,8 +35,8 @@ describe("open exchanges", () => {
       end: fc.nat(9),
     });
     fc.assert(fc.property(fc.array(act, { maxLength: 120 }), (acts) => {
-      const places = 20;
-      const open = new OpenExchanges(new ExchangePlaces(places));
+      const slots = 20;
+      const open = new OpenExchanges(new ExchangeSlots(slots));
       const shares = new Map<Exchange, string[]>();
       for (const { key, provider, end } of acts) {
         const [ending] = Array.from(shares.keys()).slice(end);
@@ -49,14 +49,14 @@ describe("open exchanges", () => {
         const heldBy = (owner: string) =>
           Array.from(shares.values()).filter((names) => names.includes(owner)).length;
         const held = owners.map(heldBy);
-        const isFull = open.places.isOverfull;
+        const isFull = open.slots.isOverfull;
         try {
           open.share(exchange, key, provider);
           shares.set(exchange, owners);
-          const free = places - shares.size;
+          const free = slots - shares.size;
           const [ofKey = 0, ofProvider = 0] = held;
-          assert.ok(ofKey === 0 || ofKey + 1 <= 4 * free, `${ofKey} of ${places}`);
-          assert.ok(ofProvider === 0 || ofProvider + 1 <= 9 * free, `${ofProvider} of ${places}`);
+          assert.ok(ofKey === 0 || ofKey + 1 <= 4 * free, `${ofKey} of ${slots}`);
+          assert.ok(ofProvider === 0 || ofProvider + 1 <= 9 * free, `${ofProvider} of ${slots}`);
         } catch (error) {
           assert.ok(isFull || held.some((count) => count > 0), `refused with ${held}: ${error}`);
           exchange.settle({ outcome: "shed" });
@@ -68,18 +68,18 @@ describe("open exchanges", () => {
   });
 
   it("keep their place while their stored answer is read", () => {
-    const open = new OpenExchanges(new ExchangePlaces(5));
+    const open = new OpenExchanges(new ExchangeSlots(5));
     const held = begin(open);
     open.share(held, "a");
-    const letGo = open.hold(held, () => {});
+    const letGo = open.keepOpen(held, () => {});
     held.settle({ outcome: "ok" });
     const others = Array.from({ length: 4 }, () => begin(open));
-    assert.deepEqual([open.places.isOverfull, open.size], [false, 4]);
+    assert.deepEqual([open.slots.isOverfull, open.size], [false, 4]);
     const last = begin(open);
-    assert.equal(open.places.isOverfull, true);
+    assert.equal(open.slots.isOverfull, true);
     letGo();
     letGo();
-    assert.equal(open.places.isOverfull, false);
+    assert.equal(open.slots.isOverfull, false);
     for (const exchange of [...others, last]) exchange.settle({ outcome: "ok" });
   });
 

@@ -284,7 +284,7 @@ withRedis.describe("faults of Redis", () => {
     assert.equal(strangers[0]?.status, 503);
     await assertQuick([...told, ...strangers], normal);
     for (const { reports } of gateways) assert.equal(reports.length, 1, reports.join("\n"));
-    assert.match(first.reports[0] ?? "", /^Redis fails \(.+\): known keys stay good for a while/);
+    assert.match(first.reports[0] ?? "", /^Redis fails \(.+\): known keys stay valid for a while/);
 
     await redis.restart();
     for (const gateway of gateways) await isBack(gateway);

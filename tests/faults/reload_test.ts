@@ -210,7 +210,7 @@ describe("reload", () => {
           assert.match(told, says);
           assert.match(
             told,
-            /^sallyport: the configuration was not reloaded, the one before holds on: .*\n$/,
+            /^sallyport: the configuration was not reloaded, the previous one stays in effect: .*\n$/,
             "one line",
           );
           assert.equal((await settle()).config.digest, digest);

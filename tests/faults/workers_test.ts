@@ -277,7 +277,7 @@ describe("workers", () => {
         cwd: stage.folder.path,
       });
       assert.equal(status, 2);
-      assert.match(stderr, /--workers takes auto or a whole number from 1 to 256/);
+      assert.match(stderr, /--workers expects auto or a whole number from 1 to 256/);
     }
   });
 });

@@ -12,6 +12,7 @@ import {
   readUpstreamCredentials,
 } from "../../src/inbound/credentials.ts";
 import { createHostTable, type HostTable, withoutPrefix } from "../../src/inbound/host.ts";
+import { holdsGatewayKey } from "../../src/keys/key_format.ts";
 
 const table = createHostTable([
   ["a.example", "exact"],
@@ -380,7 +381,7 @@ describe("a credential", () => {
     get(name: string): string | null;
   }
   const RULES = { credential: "authorization", combinedKey: false } as const;
-  const readGateway = (headers: Headers) => readGatewayCredential(headers, RULES);
+  const readGateway = (headers: Headers) => readGatewayCredential(headers, RULES, holdsGatewayKey);
   const readUpstream = (headers: Headers) =>
     parseBearer(readUpstreamCredentials(headers, RULES, "a-gateway-key").authorization ?? null) ??
       assert.fail();
@@ -443,11 +444,12 @@ describe("a credential", () => {
         get: (name: string) => name === credential ? `${scheme}${first}~${second}` : null,
       };
       const rules = { credential, combinedKey: true };
-      assert.equal(readGatewayCredential(headers, rules), first);
+      assert.equal(readGatewayCredential(headers, rules, holdsGatewayKey), first);
       assert.deepEqual(readUpstreamCredentials(headers, rules, first), {
         [credential]: `${scheme}${second}`,
       });
-      assert.throws(() => readGatewayCredential(headers, { credential, combinedKey: false }), {
+      const apart = { credential, combinedKey: false };
+      assert.throws(() => readGatewayCredential(headers, apart, holdsGatewayKey), {
         code: "missing_gateway_key",
       });
     }));

@@ -175,7 +175,7 @@ describe("a file of keys", () => {
           "the last one is seen",
         );
         assert.deepEqual(
-          place.reports.filter((text) => !text.endsWith("5000 keys hold from now on")),
+          place.reports.filter((text) => !text.endsWith("5000 keys are valid from now on")),
           [],
         );
       },
@@ -359,11 +359,14 @@ describe("a file of keys that people write", () => {
       const store = await place.open();
       const broken = toText([TWO]).slice(0, -9);
       const faults: [text: string | undefined, expected: RegExp][] = [
-        [broken, /gateway-keys\.json: no JSON\. The keys before hold on$/],
-        [undefined, /gateway-keys\.json: it is gone\. The keys before hold on$/],
+        [
+          broken,
+          /gateway-keys\.json: expected JSON: correct it, or restore the file from a copy\. The previous keys stay valid$/,
+        ],
+        [undefined, /gateway-keys\.json: it is gone\. The previous keys stay valid$/],
         [
           toText([{ ...TWO, digest: "x" }]),
-          /json: keys\[0\]\.digest: expected SHA-256 .*\. The keys before hold on$/,
+          /json: keys\[0\]\.digest: expected SHA-256 .*\. The previous keys stay valid$/,
         ],
       ];
       for (const [text, expected] of faults) {
@@ -395,7 +398,7 @@ describe("a file of keys that people write", () => {
       );
       assert.equal(await store.find(ONE.digest), undefined);
       await until(() => place.reports.length > 0, "the operator is told");
-      assert.deepEqual(place.reports, [`${place.file}: 1 keys hold from now on`]);
+      assert.deepEqual(place.reports, [`${place.file}: 1 keys are valid from now on`]);
     }));
 
   it("is read before it is changed, also if the last change was not noticed yet", () =>
@@ -443,23 +446,23 @@ describe("a file of keys that people write", () => {
     const line = JSON.stringify(toKeyJson(ONE));
     const lines = (...keys: string[]) => `{"keys":[\n${keys.join("\n")}\n]}\n`;
     const faults: [text: string, expected: string][] = [
-      ["", "no JSON"],
-      ['{"keys":', "no JSON"],
+      ["", "expected JSON: correct it, or restore the file from a copy"],
+      ['{"keys":', "expected JSON: "],
       ["[]", 'expected { "keys": [ … ] }'],
       ['{"keys":{}}', 'expected { "keys": [ … ] }'],
       ['{"keys":[{}]}', "keys[0].id: "],
-      [toText([ONE, ONE]), "keys[1]: its id or digest stands there twice"],
-      [toText([ONE, { ...TWO, id: "one" }]), "keys[1]: its id or digest stands there twice"],
+      [toText([ONE, ONE]), "keys[1]: its id or digest is there twice"],
+      [toText([ONE, { ...TWO, id: "one" }]), "keys[1]: its id or digest is there twice"],
       [
         toText([ONE, { ...TWO, previous: { digest: ONE.digest, expiresAt: SOME_DAY } }]),
-        "keys[1]: its id or digest stands there twice",
+        "keys[1]: its id or digest is there twice",
       ],
       [
         '{"keys":[{"id":"x","key":"a-key-of-my-own-0123"}]}',
         "keys[0]: expected a digest, never a key itself",
       ],
-      [lines(`${line},`, "{"), "line 3: no JSON"],
-      [lines(`${line},`, line), "line 3: its id or digest stands there twice"],
+      [lines(`${line},`, "{"), "line 3: expected JSON: "],
+      [lines(`${line},`, line), "line 3: its id or digest is there twice"],
       [lines(`${line},`, '{"id":"x","digest":"y"}'), "line 3.digest: expected SHA-256"],
       [lines(line, line), "line 2: expected a comma at its end"],
       [lines(`${line},`), "line 2: expected no comma at its end"],

@@ -156,7 +156,7 @@ withRedis.describe("keys in a Redis that is down", () => {
         const [failure = "", recovery] = member.reports.splice(0);
         assert.match(
           failure,
-          /^Redis fails \(.+\): known keys stay good for a while, limits are counted here alone$/,
+          /^Redis fails \(.+\): known keys stay valid for a while, limits are counted here alone$/,
         );
         assert.doesNotMatch(failure, /enableOfflineQueue/);
         assert.equal(recovery, "Redis answers again");

@@ -52,7 +52,7 @@ class Gateway {
   }
 
   spent(subject = BUDGET): number | undefined {
-    return this.limiter.standings([subject]).find(({ name }) => name === "budget")?.used;
+    return this.limiter.statuses([subject]).find(({ name }) => name === "budget")?.used;
   }
 
   /** Fires the timers that are due. Resolves when their work is done. */

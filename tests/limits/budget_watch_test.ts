@@ -5,7 +5,7 @@ import { setImmediate } from "node:timers";
 import { beforeEach, describe, it } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { BudgetWatch, MAX_WATCHED, type ReachedBudget } from "../../src/limits/budget_watch.ts";
-import type { Limiter, LimitSubject, Standing } from "../../src/limits/limiter.ts";
+import type { Limiter, LimitStatus, LimitSubject } from "../../src/limits/limiter.ts";
 
 const NOON = Date.UTC(2027, 0, 31, 12);
 const DAY_MS = 86_400_000;
@@ -13,7 +13,7 @@ const subjectOf = (name: string, limit = 100): LimitSubject => ({
   name,
   limits: { budget: { limit, period: "day" } },
 });
-const standing = (used: number, subject = subjectOf("key:x")): Standing => {
+const status = (used: number, subject = subjectOf("key:x")): LimitStatus => {
   const { limit = 0 } = subject.limits.budget ?? {};
   return { subject, name: "budget", limit, used, resetMs: 1 };
 };
@@ -34,7 +34,7 @@ describe("the watch of budgets", () => {
   const thresholds = () => reached.map(({ threshold }) => threshold);
 
   it("reports each threshold once in a period, and again in the next", () => {
-    for (const used of [10, 79, 80, 85, 79, 90, 100, 130]) watch.note([standing(used)], onReached);
+    for (const used of [10, 79, 80, 85, 79, 90, 100, 130]) watch.note([status(used)], onReached);
     assert.deepEqual(reached.map(({ threshold, used }) => [threshold, used]), [[0.8, 80], [
       1,
       100,
@@ -42,37 +42,37 @@ describe("the watch of budgets", () => {
     assert.equal(reached[0]?.until, Date.UTC(2027, 1, 1));
     now += DAY_MS / 2;
     assert.deepEqual(ratios(), [], "the period is over");
-    watch.note([standing(5)], onReached);
+    watch.note([status(5)], onReached);
     assert.deepEqual(ratios(), [[["key:x", "tokens"], 0.05]]);
-    watch.note([standing(99)], onReached);
+    watch.note([status(99)], onReached);
     assert.deepEqual(thresholds(), [0.8, 1, 0.8]);
   });
 
   it("reports both at once if one call uses the whole budget", () => {
-    watch.note([standing(0)], onReached)?.(amounts(500));
+    watch.note([status(0)], onReached)?.(amounts(500));
     assert.deepEqual(thresholds(), [0.8, 1]);
     assert.deepEqual(ratios(), [[["key:x", "tokens"], 5]]);
   });
 
   it("starts again when the budget changes", () => {
-    watch.note([standing(90)], onReached);
-    watch.note([standing(90, subjectOf("key:x", 200))], onReached);
+    watch.note([status(90)], onReached);
+    watch.note([status(90, subjectOf("key:x", 200))], onReached);
     assert.deepEqual([thresholds(), ratios()], [[0.8], [[["key:x", "tokens"], 0.45]]]);
-    watch.note([standing(180, subjectOf("key:x", 200))], onReached);
+    watch.note([status(180, subjectOf("key:x", 200))], onReached);
     assert.deepEqual(thresholds(), [0.8, 0.8]);
   });
 
   it("ignores an exchange that ends late if others have shown a higher usage since", () => {
-    const settle = watch.note([standing(10)], onReached);
-    watch.note([standing(60)], onReached);
+    const settle = watch.note([status(10)], onReached);
+    watch.note([status(60)], onReached);
     settle?.(amounts(5));
     assert.deepEqual(ratios()[0]?.[1], 0.6);
-    watch.note([standing(40)], onReached);
+    watch.note([status(40)], onReached);
     assert.deepEqual(ratios()[0]?.[1], 0.4, "what a limiter says is the truth");
   });
 
   it("ignores an exchange that ends in another period", () => {
-    const settle = watch.note([standing(10)], onReached);
+    const settle = watch.note([status(10)], onReached);
     now += DAY_MS;
     settle?.(amounts(500));
     assert.deepEqual([reached, ratios()], [[], []]);
@@ -83,7 +83,7 @@ describe("the watch of budgets", () => {
       name: "key:x",
       limits: { tokens: { limit: 10, windowMs: 1000 }, budget: { limit: 100, period: "day" } },
     };
-    const tokens: Standing = { subject, name: "tokens", limit: 10, used: 10, resetMs: 1 };
+    const tokens: LimitStatus = { subject, name: "tokens", limit: 10, used: 10, resetMs: 1 };
     assert.equal(
       watch.note([tokens, { ...tokens, name: "budget", limit: 50, used: 50 }], onReached),
       undefined,
@@ -97,7 +97,7 @@ describe("the watch of budgets", () => {
       name: "team:t",
       limits: { budget: { limit: 100, period: "day" }, spend },
     };
-    const both: Standing[] = [
+    const both: LimitStatus[] = [
       { subject, name: "budget", limit: 100, used: 10, resetMs: 1 },
       { subject, name: "spend", limit: 1e9, used: 5e8, resetMs: 1 },
     ];
@@ -111,8 +111,8 @@ describe("the watch of budgets", () => {
 
   it(`remembers the ${MAX_WATCHED} that were used last`, () => {
     for (let index = 0; index < MAX_WATCHED + 10; index++) {
-      watch.note([standing(1, subjectOf(`key:${index}`))], onReached);
-      watch.note([standing(1, subjectOf("key:0"))], onReached);
+      watch.note([status(1, subjectOf(`key:${index}`))], onReached);
+      watch.note([status(1, subjectOf("key:0"))], onReached);
     }
     const names = ratios().map(([[subject]]) => subject);
     assert.equal(names.length, MAX_WATCHED);
@@ -129,7 +129,7 @@ describe("the watch of budgets", () => {
     const subject = subjectOf("key:x");
     const limiter: Limiter = {
       acquire: () => assert.fail("nothing is taken"),
-      status: () => Promise.resolve([standing(used, subject)]).finally(() => asked++),
+      status: () => Promise.resolve([status(used, subject)]).finally(() => asked++),
     };
     const refuse = async () => {
       watch.refused(

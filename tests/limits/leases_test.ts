@@ -153,7 +153,7 @@ describe("leases of exchanges", () => {
           }
           for (const subject of subjects) {
             const used = Object.fromEntries(
-              limiter.standings([subject]).map(({ name, used }) => [name, used]),
+              limiter.statuses([subject]).map(({ name, used }) => [name, used]),
             );
             const requests = subject.name === "key:team" ? admitted : admitted - unread;
             assert.deepEqual(

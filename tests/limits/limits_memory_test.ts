@@ -115,7 +115,7 @@ describe("limits in memory over time", () => {
     );
     for (const key of brief) {
       await use(limiter, key);
-      assert.deepEqual(limiter.standings([keyWith({ concurrency: 1 })]).map(({ used }) => used), [
+      assert.deepEqual(limiter.statuses([keyWith({ concurrency: 1 })]).map(({ used }) => used), [
         0,
       ]);
     }
@@ -126,7 +126,7 @@ describe("limits in memory over time", () => {
     held.release(tokens(1));
     for (let number = 0; number < 10; number++) await use(limiter, lasting);
     assert.equal(limiter.size, 1);
-    assert.equal(limiter.standings([lasting])[0]?.used, 7);
+    assert.equal(limiter.statuses([lasting])[0]?.used, 7);
   });
 
   it("keep budgets after their process ends", async () => {
@@ -149,7 +149,7 @@ describe("limits in memory over time", () => {
     move(clock, 60 * MINUTE); // to the next day, not yet to the next month
     const later = new MemoryLimiter(clock);
     later.restore(spent);
-    assert.deepEqual(later.standings([day, month]).map(({ used }) => used), [0, 70]);
+    assert.deepEqual(later.statuses([day, month]).map(({ used }) => used), [0, 70]);
   });
 
   // The count of a month must not last beyond the month. It also must not lock a key out whose

@@ -11,11 +11,11 @@ import {
   type Lease,
   type Limiter,
   limitsOf,
+  type LimitStatus,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
   reservedOf,
-  type Standing,
   unitOf,
 } from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
@@ -62,14 +62,14 @@ export class LogLimiter implements Limiter {
   // deno-lint-ignore require-await -- a refusal is a rejection
   async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
     const { observed } = enforce(
-      subjects.flatMap((subject) => this.#standings(subject)),
+      subjects.flatMap((subject) => this.#statuses(subject)),
       reservation,
     );
     const entries = subjects.map((subject) => {
       const counted = { ...NOTHING };
-      for (const standing of this.#standings(subject)) {
-        if (standing.name in counted) {
-          counted[standing.name as SettledLimit] = reservedOf(standing, reservation);
+      for (const status of this.#statuses(subject)) {
+        if (status.name in counted) {
+          counted[status.name as SettledLimit] = reservedOf(status, reservation);
         }
       }
       return { subject, entry: this.#enter(subject.name, { requests: 1, counted }, 1) };
@@ -83,11 +83,11 @@ export class LogLimiter implements Limiter {
     return { headers: {}, observed, release };
   }
 
-  status(subject: LimitSubject): Promise<Standing[]> {
-    return Promise.resolve(this.#standings(subject));
+  status(subject: LimitSubject): Promise<LimitStatus[]> {
+    return Promise.resolve(this.#statuses(subject));
   }
 
-  #standings(subject: LimitSubject): Standing[] {
+  #statuses(subject: LimitSubject): LimitStatus[] {
     const { requests, tokens, budget, spend } = subject.limits;
     const log = this.#log.get(subject.name) ?? [];
     const found = {
@@ -265,8 +265,8 @@ export function commandsFor(options: CommandOptions): fc.Arbitrary<Iterable<Comm
       for (const [index, { resetMs, name }] of expected.entries()) {
         if (isTimed(name)) assertNear(actual[index]?.resetMs ?? NaN, resetMs, `reset of ${name}`);
       }
-      const withoutTimes = (standings: readonly Standing[]) =>
-        standings.map((one) => ({ ...one, resetMs: 0 }));
+      const withoutTimes = (statuses: readonly LimitStatus[]) =>
+        statuses.map((one) => ({ ...one, resetMs: 0 }));
       assert.deepEqual(withoutTimes(actual), withoutTimes(expected));
     })
   );

@@ -17,7 +17,7 @@ import {
   type Reservation,
 } from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
-import type { Division } from "../../src/limits/redis/borrowed_share.ts";
+import type { BlockSizes } from "../../src/limits/redis/subject_blocks.ts";
 import { DryLimiter } from "../../src/limits/dry_limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
@@ -90,16 +90,16 @@ class TimedClient extends RedisClient {
 }
 
 /** Divides all limits into blocks that are never larger than the amount that exchanges wait for. */
-const ALL_DIVIDED: Division = {
-  min: { requests: 1, tokens: 1, budget: 1, spend: 1 },
-  parts: Infinity,
+const SMALL_BLOCKS: BlockSizes = {
+  minLimits: { requests: 1, tokens: 1, budget: 1, spend: 1 },
+  perLimit: Infinity,
 };
 
-async function join(url: string, clock: Clock, division?: Division): Promise<Member> {
+async function join(url: string, clock: Clock, sizes?: BlockSizes): Promise<Member> {
   const reports: string[] = [];
   const client = new TimedClient(url, clock, (text) => reports.push(text));
   await client.ready();
-  const limiter = new RedisLimiter(client, movedClock, division);
+  const limiter = new RedisLimiter(client, movedClock, sizes);
   await limiter.start();
   const close = () => limiter.close().finally(() => client.close());
   return { client, limiter, reports, renew: () => limiter.start(), close };
@@ -118,8 +118,8 @@ async function tryAcquire(limiter: Limiter, subject: LimitSubject, reservation =
 let server: RedisServer;
 let raw: Redis;
 const members: Member[] = [];
-const start = async (clock = patient, division?: Division): Promise<Member> => {
-  const member = await join(server.url, clock, division);
+const start = async (clock = patient, sizes?: BlockSizes): Promise<Member> => {
+  const member = await join(server.url, clock, sizes);
   members.push(member);
   return member;
 };
@@ -147,9 +147,9 @@ const passFor = ({ limiter }: Member) => async (ms: number): Promise<void> => {
 withRedis.describe("in Redis", () => {
   beforeAll(open);
   afterAll(close);
-  for (const [place, division] of [["in Redis"], ["in blocks of Redis", ALL_DIVIDED]] as const) {
+  for (const [place, sizes] of [["in Redis"], ["in blocks of Redis", SMALL_BLOCKS]] as const) {
     describeLimiter(place, async () => {
-      const member = await join(server.url, patient, division);
+      const member = await join(server.url, patient, sizes);
       return {
         limiter: member.limiter,
         now: () => Date.now() + passedMs,
@@ -166,10 +166,10 @@ withRedis.describe("limits in Redis and limits in memory", () => {
 
   it("answer alike at each step", () => assertAlike());
 
-  it("answer alike at each step, in blocks", () => assertAlike(ALL_DIVIDED));
+  it("answer alike at each step, in blocks", () => assertAlike(SMALL_BLOCKS));
 
-  const assertAlike = async (division?: Division) => {
-    const member = await start(patient, division);
+  const assertAlike = async (sizes?: BlockSizes) => {
+    const member = await start(patient, sizes);
     const { limiter } = member;
     // New limits each time: their windows are not known, so Redis is asked about all of them.
     const forgetful: Limiter = {
@@ -615,8 +615,8 @@ withRedis.describe("limits that gateways share through Redis", () => {
     await limiter.acquire([{ ...key }, { ...provider }], NO_RESERVATION);
     const dry = new DryLimiter((subject) => limiter.status(subject));
     await dry.acquire([key], NO_RESERVATION);
-    await dry.acquire([key, provider], { ...NO_RESERVATION, admitted: key.name });
-    assert.deepEqual(dry.asked?.standings.map(({ name }) => name), ["requests", "concurrency"]);
+    await dry.acquire([key, provider], { ...NO_RESERVATION, countedByFirstLease: key.name });
+    assert.deepEqual(dry.asked?.statuses.map(({ name }) => name), ["requests", "concurrency"]);
   });
 
   it("never exceed a strict limit, whichever gateway is asked, and pass on unused amounts", async () => {
@@ -712,7 +712,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
   // Regression: the first waiting call returned the amount that the others were about to use. They
   // were refused, although the whole amount was left.
   it("share a block among all waiting calls, to the end of a limit", async () => {
-    const member = await start(patient, ALL_DIVIDED);
+    const member = await start(patient, SMALL_BLOCKS);
     const large = keyWith({ requests: { limit: 5, windowMs: HOUR } });
     const answers = await Promise.all(
       Array.from({ length: 8 }, () => tryAcquire(member.limiter, large)),

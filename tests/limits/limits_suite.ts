@@ -219,9 +219,9 @@ function describeTokens(getUnder: () => LimiterUnderTest, take: Take): void {
     const lease = await take(key);
     await pass(5 * MINUTE);
     lease.release(tokens(150));
-    const [standing] = await limiter.status(key);
-    assert.equal(standing?.used, 150);
-    assertNear(standing?.resetMs, MINUTE, "the window of the charge");
+    const [status] = await limiter.status(key);
+    assert.equal(status?.used, 150);
+    assertNear(status?.resetMs, MINUTE, "the window of the charge");
     assert.equal((await refusalOf(() => take(key))).code, "rate_limit_exceeded");
   });
 }
@@ -323,7 +323,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     const provider = providerWith({ tokens: { limit: 1000, windowMs: HOUR }, ...CALLS });
     for (const requests of [1, 2]) {
       const first = await reserve(tokens(0), key);
-      const both = { ...expecting(tokens(20)), admitted: key.name };
+      const both = { ...expecting(tokens(20)), countedByFirstLease: key.name };
       assert.deepEqual(await usedOf(limiter, provider), {
         requests: requests - 1,
         tokens: 7 * (requests - 1),
@@ -352,7 +352,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
       });
     }
     const refusal = await refusalOf(() =>
-      limiter.acquire([key], { ...expecting(tokens(90)), admitted: key.name })
+      limiter.acquire([key], { ...expecting(tokens(90)), countedByFirstLease: key.name })
     );
     assert.equal(refusal.limit, "tokens");
   });
@@ -368,7 +368,10 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     const refused = () => refusalOf(() => reserve(tokens(0), key));
     assert.equal((await refused()).limit, "requests");
     for (let number = 0; number < 3; number++) {
-      await limiter.acquire([key, provider], { ...expecting(tokens(10)), admitted: key.name });
+      await limiter.acquire([key, provider], {
+        ...expecting(tokens(10)),
+        countedByFirstLease: key.name,
+      });
       assert.equal((await refused()).limit, "requests");
     }
     assert.deepEqual(await usedOf(limiter, key), { requests: 3, tokens: 30 });
@@ -379,7 +382,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     const { limiter } = getUnder();
     const key = keyWith({ requests: CALLS_A_HOUR, ...limits });
     const held = (count: number) =>
-      limiter.acquire([key], { ...expecting(tokens(count)), admitted: key.name });
+      limiter.acquire([key], { ...expecting(tokens(count)), countedByFirstLease: key.name });
     await reserve(tokens(0), key);
     await held(90);
     const first = await reserve(tokens(0), key);
@@ -398,7 +401,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     await reserve(tokens(0), key);
     const second = await limiter.acquire([key, provider], {
       ...expecting(tokens(0)),
-      admitted: key.name,
+      countedByFirstLease: key.name,
     });
     second.release(tokens(0), true);
     assert.deepEqual([await usedOf(limiter, key), await usedOf(limiter, provider)], [{

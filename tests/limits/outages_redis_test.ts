@@ -10,7 +10,7 @@ import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { Membership } from "../../src/limits/redis/membership.ts";
 import { KnownWindows } from "../../src/limits/redis/known_windows.ts";
 import type { Lease, LimitSubject } from "../../src/limits/limiter.ts";
-import { planOf } from "../../src/limits/redis/plan.ts";
+import { layoutOf } from "../../src/limits/redis/subject_layout.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { type RedisServer, withRedis } from "../support/redis.ts";
@@ -294,9 +294,10 @@ withRedis.describe("outages of Redis", () => {
     });
     const call = async () => {
       const first = await limiter.acquire([key], expecting(tokens(0)));
-      (await limiter.acquire([key], { ...expecting(tokens(10)), admitted: key.name })).release(
-        tokens(10),
-      );
+      (await limiter.acquire([key], { ...expecting(tokens(10)), countedByFirstLease: key.name }))
+        .release(
+          tokens(10),
+        );
       first.release(tokens(0));
     };
     await call();
@@ -443,11 +444,11 @@ describe("the memory of windows", () => {
     const known = new KnownWindows(systemClock);
     const limits = { requests: { limit: 10, windowMs: HOUR } };
     const see = (number: number) => {
-      const plan = planOf({ name: `key:${number}`, limits: { ...limits } });
-      known.learn(plan, {
+      const layout = layoutOf({ name: `key:${number}`, limits: { ...limits } });
+      known.learn(layout, {
         isAdmitted: true,
-        standings: [{
-          subject: plan.subject,
+        statuses: [{
+          subject: layout.subject,
           name: "requests",
           limit: 10,
           used: number % 10,

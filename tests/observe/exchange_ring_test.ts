@@ -8,7 +8,7 @@ import { describe, it } from "@std/testing/bdd";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { createTest, endKindOf } from "../../src/observe/live/exchange_filter.ts";
 import {
-  comparePlaces,
+  compareCursors,
   type ExchangePage,
   mergePages,
 } from "../../src/observe/live/exchange_page.ts";
@@ -135,7 +135,7 @@ describe("the ring of exchanges", () => {
       assert.equal(new Set(all.map(({ id }) => id)).size, all.length);
       for (let index = 1; index < all.length; index++) {
         const [one, other] = [all[index - 1], all[index]];
-        assert.ok(one !== undefined && other !== undefined && comparePlaces(one, other) < 0);
+        assert.ok(one !== undefined && other !== undefined && compareCursors(one, other) < 0);
       }
     }
     assert.deepEqual(mergePages([], 10).exchanges, []);

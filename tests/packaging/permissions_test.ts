@@ -368,7 +368,7 @@ describe("sallyport check --deno-flags", () => {
     ]);
     assert.match(
       stderr,
-      /port 0 takes any free one.*\n.*warning: the flags open the folder .*gateway\.jsonc.*\n$/,
+      /port 0 means any free port.*\n.*warning: the flags open the folder .*gateway\.jsonc.*\n$/,
     );
     // Writing to a link changes its target.
     const there = join(folder.path, "there");

@@ -8,7 +8,7 @@ import { type Scene, STATED_TOKENS } from "./provider.ts";
 const TIMEOUT_MS = 10_000;
 
 /** The result of a call. */
-export interface Outcome {
+export interface CallResult {
   /** 0 if there was no answer. */
   readonly status: number;
   readonly body: Buffer;
@@ -49,7 +49,7 @@ export function begin(subject: RunningSubject, scene: Scene): ClientRequest {
 }
 
 /** Makes a call and waits until it ends in any way. */
-export function callScene(subject: RunningSubject, scene: Scene): Promise<Outcome> {
+export function callScene(subject: RunningSubject, scene: Scene): Promise<CallResult> {
   return new Promise((resolve) => {
     const parts: Buffer[] = [];
     let answer: IncomingMessage | undefined;

@@ -2,7 +2,7 @@
 import type { LimitKind } from "../gateway_config.ts";
 import { LIMITS } from "../gateway_config.ts";
 import { type RunningSubject, startSubject, type Subject } from "../subjects.ts";
-import { begin, callScene, type Outcome, toBody } from "./caller.ts";
+import { begin, type CallResult, callScene, toBody } from "./caller.ts";
 import { EXPECTED, type Scene, type SceneProvider, STATED_TOKENS } from "./provider.ts";
 
 /** How often a caller leaves. */
@@ -45,7 +45,7 @@ export interface Correctness {
 }
 
 /** Accepts any error text, as an event or as a status. */
-function toReport({ status, body, isEnded }: Outcome): Report {
+function toReport({ status, body, isEnded }: CallResult): Report {
   if (status >= 400 || body.includes('"error"')) return "error";
   return isEnded ? "nothing" : "broken";
 }

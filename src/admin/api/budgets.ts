@@ -22,14 +22,14 @@ const BudgetQuerySchema: v.GenericSchema<unknown, BudgetQuery> = v.strictObject(
 const budget = objectOf<BudgetView>({
   of: oneOf(["key", "team"]),
   id: text("Id of the key or of the caller with an identity token, or name of the team"),
-  name: optional(text("That of the key")),
-  team: optional(text("That of the key")),
+  name: optional(text("Name of the key")),
+  team: optional(text("Team of the key")),
   plan: optional(
-    text("That of the caller with an identity token, when it was last in use"),
+    text("Plan of the caller with an identity token at its last use"),
   ),
   unit: text("tokens, or the currency"),
   limit: amount(),
-  used: amount("With what open calls have reserved"),
+  used: amount("Including the reservations of open calls"),
   mode: oneOf(["enforce", "observe", "strict"]),
   period: oneOf(["day", "month"]),
   renews: time("Start of the next day or month, UTC"),
@@ -57,7 +57,7 @@ export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [route({
   operationId: "listBudgets",
   summary:
     "List the budgets of teams, of keys and of callers with identity tokens that were in use in " +
-    "the last 7 days: what is used, when they renew, and when they will be used up",
+    "the last 7 days: their use, when they renew, and when they will be used up",
   query: {
     schema: BudgetQuerySchema,
     means: {
@@ -74,7 +74,7 @@ export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [route({
     name: "BudgetList",
     schema: closed(objectOf<BudgetList>({
       budgets: list(closed(budget)),
-      next: orNull(text(), "What to give as after for the next page"),
+      next: orNull(text(), "The value of after for the next page"),
     })),
   },
   run: (budgets, { query }) => budgets.list(query),

@@ -39,7 +39,7 @@ function describe({ name, group, body }: Operation): unknown {
     responses: {
       default: {
         description:
-          "The provider's answer as it came, or an error of the gateway in the interface's form",
+          "The provider's unchanged answer, or an error of the gateway in the interface's form",
       },
     },
   };

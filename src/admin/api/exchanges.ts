@@ -10,7 +10,7 @@ import {
   type ExchangeFilter,
   readDuration,
 } from "../../observe/live/exchange_filter.ts";
-import type { ExchangePlace } from "../../observe/live/exchange_page.ts";
+import type { ExchangeCursor } from "../../observe/live/exchange_page.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
 import { gateway } from "./fleet.ts";
@@ -75,9 +75,9 @@ export const FilterSchema: v.GenericSchema<unknown, ExchangeFilter> = v.pipe(
 
 const afterForm = "expected the next of the page before";
 
-/** Reads a cursor: the place of an exchange. */
-function toPlace(cursor: string): ExchangePlace | undefined {
-  const [, time, id] = /^([0-9]+(?:\.[0-9]+)?)_(.+)$/.exec(cursor) ?? [];
+/** Reads a cursor: the position of an exchange. */
+function toCursor(text: string): ExchangeCursor | undefined {
+  const [, time, id] = /^([0-9]+(?:\.[0-9]+)?)_(.+)$/.exec(text) ?? [];
   return time === undefined || id === undefined ? undefined : { settledAt: Number(time), id };
 }
 
@@ -87,8 +87,8 @@ const QuerySchema = v.strictObject({
   limit: listLimit(MAX_LISTED),
   after: v.optional(v.pipe(
     v.string(),
-    v.transform(toPlace),
-    v.custom<ExchangePlace>((place) => place !== undefined, afterForm),
+    v.transform(toCursor),
+    v.custom<ExchangeCursor>((cursor) => cursor !== undefined, afterForm),
   )),
 });
 
@@ -107,7 +107,7 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [route({
   path: "/v1/exchanges",
   operationId: "listExchanges",
   summary: `List the last ${KEPT_EXCHANGES} exchanges of each process, the newest first. ` +
-    "A page may hold fewer than asked for, or none, though next names another: " +
+    "A page can have fewer than requested, or none, even if next names another: " +
     "the work of each is bounded",
   query: {
     schema: QuerySchema,
@@ -115,18 +115,18 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [route({
       search: "Those with this text in one of their names: " +
         "id, key, provider, model, operation, outcome, code, status",
       id: "The one with this x-request-id",
-      key: "Those of keys with this text in their id or name",
-      provider: "Those of this provider",
+      key: "Only of keys with this text in their id or name",
+      provider: "Only of this provider",
       model: "Those with this text in their model",
       operation: "Those with this text in their operation, such as embeddings",
       outcome: "ok; errors, for the operator to act on; refused, by the gateway or with a 4xx; " +
         "cancelled by the caller",
       code: "Those with this text in their code or cause, such as timeout",
-      status: "Those of this status, such as 429, or of this class, such as 5xx",
+      status: "Only with this status, such as 429, or of this class, such as 5xx",
       stream: "true for streams, false for the others",
-      minDuration: "Those that took at least so long, such as 2s, or milliseconds",
-      minFirstToken: "Those whose first token took at least so long",
-      gateway: "Those of the gateway with this id or name, or of all; of this one if left out",
+      minDuration: "Only of at least this duration, such as 2s, or milliseconds",
+      minFirstToken: "Only with at least this time until the first token",
+      gateway: "Only of the gateway with this id or name, or of all; of this one if left out",
       limit: listLimitMeans(MAX_LISTED),
       after: "The next of the page before, with the rest of the query as it was",
     },
@@ -136,8 +136,8 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [route({
     name: "ExchangeList",
     schema: objectOf<ExchangeList>({
       exchanges: list(exchangeSchema, "The newest first"),
-      next: orNull(text(), "What to give as after for the next page; null after the last"),
-      missing: optional(list(text(), "With gateway: the names of those that did not answer")),
+      next: orNull(text(), "The value of after for the next page; null after the last"),
+      missing: optional(list(text(), "With gateway: the names of gateways that did not answer")),
     }),
   },
   async run(lists, { query }) {

@@ -53,7 +53,7 @@ export const TURN_QUERY: RouteQuery<FleetQuery> = {
 };
 
 const gatewaySchema = objectOf<FleetGateway>({
-  id: text("That of its process: a gateway that starts again has another one"),
+  id: text("Id of its process: a gateway that starts again has another one"),
   name: text("instance of its configuration, or its host and first port"),
   presence: oneOf(
     ["serving", "lost", "left"],
@@ -76,7 +76,7 @@ const gatewaySchema = objectOf<FleetGateway>({
   p95: orNull(amount()),
   overhead: orNull(
     amount(),
-    "Half of all take less of the gateway's own time, milliseconds",
+    "Median of the gateway's own time, milliseconds",
   ),
   memoryBytes: count(),
   isRedisUp: orNull(flag(), "Whether Redis answers it; null without one"),
@@ -89,7 +89,7 @@ export const FLEET_ROUTES: readonly AdminRoute<Fleet>[] = [route({
   path: "/v1/fleet",
   operationId: "listGateways",
   summary:
-    "List the gateways that share the Redis, side by side, and those that left or were lost lately",
+    "List the gateways that share the Redis, including gateways that recently left or were lost",
   status: 200,
   answers: {
     name: "Fleet",

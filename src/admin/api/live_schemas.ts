@@ -47,14 +47,14 @@ const durations = list(count(), BINS);
 
 const second = objectOf<LiveSecond>({
   at: count("Seconds since 1970"),
-  exchanges: count("What settled in it"),
+  exchanges: count("Exchanges that settled in it"),
   errors: record(
     count(),
     "By the gateway's code, or upstream_ and the status that the provider answered",
   ),
   callers: record(
     count(),
-    "What is the callers' own: refused, with a provider's 4xx, or client_closed",
+    "Failures of callers: refused, with a provider's 4xx, or client_closed",
   ),
   tokens: count(),
   outputTokens: count(),
@@ -64,7 +64,7 @@ const second = objectOf<LiveSecond>({
   providers: record(v.tuple([count(), count()]), "Exchanges, and errors among them"),
   times: record(
     objectOf<ProviderTimes>({ duration: durations, firstToken: durations }),
-    "By provider; empty for what is older than a minute",
+    "By provider; empty for seconds more than a minute ago",
   ),
 });
 
@@ -131,7 +131,7 @@ export const exchangeSchema: v.GenericSchema<LiveExchange> = objectOf<LiveExchan
 
 const replica = objectOf<LiveReplica>({
   url: text(),
-  inService: count("In how many processes it takes calls"),
+  inService: count("Number of processes in which it receives calls"),
   ejected: count("In how many it has a pause"),
   ejectedMs: amount("Until it is tried again"),
   failures: count("Since the last success"),
@@ -159,7 +159,7 @@ export const liveReportSchema: v.GenericSchema<FleetLiveReport> = objectOf<Fleet
   seconds: list(second),
   exchanges: list(
     exchangeSchema,
-    `What settled, the newest ${REPORTED_EXCHANGES} at most; GET /v1/exchanges has the rest`,
+    `Settled exchanges, the newest ${REPORTED_EXCHANGES} at most; GET /v1/exchanges has the rest`,
   ),
   scope: optional(v.pipe(
     objectOf<LiveScope>({ gateway: optional(text()), gateways: count(), isStale: flag() }),

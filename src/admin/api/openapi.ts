@@ -101,7 +101,7 @@ function toSecuritySchemes(): Record<string, unknown> {
     },
     tokenBeside: inHeader(
       TOKEN_HEADER,
-      "Bearer and admin.token, where Authorization holds the provider's key",
+      "Bearer and admin.token, where Authorization has the provider's key",
     ),
     upstreamKey: {
       type: "http",

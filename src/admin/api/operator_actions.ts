@@ -138,7 +138,7 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
     path: "/v1/live",
     operationId: "watch",
     summary: "Watch traffic, providers and the last exchanges: " +
-      "one event a second, the first with what is kept",
+      "one event a second, the first with the kept seconds",
     query: FLEET_QUERY,
     status: 200,
     answers: { name: "LiveReport", schema: liveReportSchema },
@@ -159,7 +159,7 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
     method: "post",
     path: "/v1/resume",
     operationId: "resume",
-    summary: "Take a drain back",
+    summary: "End a drain",
     query: TURN_QUERY,
     status: 200,
     answers: STATE,
@@ -171,7 +171,7 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
     operationId: "tryOut",
     summary:
       "Make one call through the gateway; Authorization and Gateway-Auth are the caller's, " +
-      `the admin token stands in ${TOKEN_HEADER}`,
+      `the admin token is in ${TOKEN_HEADER}`,
     tokenIn: TOKEN_HEADER,
     body: CHAT_COMPLETION_REQUEST,
     status: 200,

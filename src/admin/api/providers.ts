@@ -19,7 +19,7 @@ export const PROVIDER_ROUTES: readonly AdminRoute<ProviderReports>[] = [route({
   path: "/v1/providers",
   operationId: "listProviders",
   summary:
-    "List the configured providers, and what all keys together have taken of the limits of each",
+    "List the configured providers, and how much all keys together have used of the limits of each",
   status: 200,
   answers: {
     name: "ProviderList",

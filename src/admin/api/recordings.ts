@@ -19,7 +19,7 @@ const recording = objectOf<RecordingView>({
   id: text("The last part of its address; without both keys of its caller of no use"),
   state: oneOf(
     ["running", "lost", "complete", "broken"],
-    "lost: its gateway has died, and no reader has come since",
+    "lost: its gateway has died, and it has had no reader since",
   ),
   key: text("Id of the gateway key"),
   keyName: optional(text()),
@@ -46,7 +46,7 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
     path: "/v1/recordings",
     operationId: "listRecordings",
     summary:
-      "List durable exchanges that run or are kept, the newest first: facts, never what was said",
+      "List durable exchanges that run or are kept, the newest first: only facts, never content",
     query: {
       schema: ListSchema,
       means: { limit: listLimitMeans(MAX_LISTED) },

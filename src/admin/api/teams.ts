@@ -19,11 +19,11 @@ export const useSchema: v.GenericSchema<readonly LimitUse[]> = list(
       v.number(),
       v.description("Of spend, which is a budget of money: in the currency"),
     ),
-    used: v.pipe(v.number(), v.description("With what open calls have reserved")),
-    currency: optional(text("That of spend")),
+    used: v.pipe(v.number(), v.description("Including the reservations of open calls")),
+    currency: optional(text("Currency of spend")),
     resetsIn: optional(text()),
   }),
-  "What is taken of each limit",
+  "The use of each limit",
 );
 
 /** Schema of limits, whose form the configuration describes. */
@@ -39,7 +39,7 @@ export const TEAM_ROUTES: readonly AdminRoute<TeamReports>[] = [route({
   method: "get",
   path: "/v1/teams",
   operationId: "listTeams",
-  summary: "List the configured teams, and what the keys of each have taken of its limits",
+  summary: "List the configured teams, and how much the keys of each have used of its limits",
   status: 200,
   answers: {
     name: "TeamList",

@@ -46,7 +46,7 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     method: "get",
     path: "/v1/me",
     operationId: "showOperator",
-    summary: "Show as whom this token signs in, and with which role",
+    summary: "Show the operator and the role of this token",
     status: 200,
     answers: {
       name: "Operator",
@@ -79,7 +79,7 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     path: "/v1/tokens/revoke",
     operationId: "revokeTokens",
     summary:
-      "Revoke identity tokens by jti, by subject or by id; takes effect everywhere within a second",
+      "Revoke identity tokens by jti, by subject or by id. All gateways apply this within a second",
     body: { name: "RevokedTokens", schema: RevokedTokensSchema },
     status: 200,
     answers: { name: "Revocation", schema: revocation },

@@ -152,13 +152,13 @@ const optionalCount = (about: string) => optional(count(about));
 
 const COUNTS: EntriesOf<UsageCounts> = {
   requests: count("Calls that were sent to a provider, of operations that cost tokens"),
-  partial: count("Those that broke off: their tokens are what was stated until then"),
+  partial: count("Answers that broke off, with the tokens that were stated until then"),
   unmetered: count("Calls without stated or estimated tokens. They can have a cost"),
   failed: count("Calls that the provider refused, or that never reached it"),
   input: count("Tokens of prompts"),
-  cached: count("Those of them that came from the provider's cache"),
+  cached: count("Input tokens from the provider's cache"),
   output: count("Tokens of answers"),
-  reasoning: count("Those of them that the caller does not see"),
+  reasoning: count("Output tokens that the caller does not see"),
   other: count("Tokens that were stated in sum only"),
   estimated: count("Those whose tokens the gateway estimated, because the provider stated none"),
   estimatedInput: count("Tokens of their prompts, as estimated; part of input"),
@@ -208,7 +208,7 @@ const sums: EntriesOf<UsageSums> = {
   ...COUNTS,
   tokens: count("Input, output and other"),
   unpriced: count("Tokens that have no price"),
-  cost: money("What the other tokens cost, exactly; null where none has a price"),
+  cost: money("Exact cost of the other tokens; null if none has a price"),
   estimatedCost: money(
     "The part of the cost which is for tokens that the gateway estimated",
   ),
@@ -228,10 +228,10 @@ export const UsageReportSchema: v.GenericSchema<UsageReport> = closed(objectOf<U
     "Where it is kept; memory ends with the process",
   ),
   rows: list(
-    closed(objectOf<UsageLine>({ ...partNames, name: optional(text("That of the key")), ...sums })),
+    closed(objectOf<UsageLine>({ ...partNames, name: optional(text("Name of the key")), ...sums })),
   ),
   left: count("Rows after these"),
-  next: orNull(text(), "What to give as after for the next page"),
+  next: orNull(text(), "The value of after for the next page"),
   totals: closed(objectOf<UsageSums>(sums)),
 }));
 
@@ -268,7 +268,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [
     method: "get",
     path: "/v1/usage",
     operationId: "showUsage",
-    summary: "Show what was used, and what it costs by the prices of the configuration",
+    summary: "Show usage, and its cost by the prices of the configuration",
     query: {
       schema: UsageQuerySchema,
       means: {
@@ -280,8 +280,8 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [
           `Order of rows by this sum, the largest first: ${
             USAGE_ORDERS.join(", ")
           }; tokens if left out. ` +
-          "Times come first, in their order",
-        top: "Only so many groups have rows of their own, the largest over all times, " +
+          "Times are first, in their order",
+        top: "Number of groups with their own rows, the largest over all times, " +
           `up to ${MAX_TOP}; the others are added up as (other)`,
         limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
         after: "The next of the page before, with the rest of the query as it was",
@@ -298,8 +298,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [
     method: "get",
     path: "/v1/usage/export",
     operationId: "exportUsage",
-    summary:
-      "Export what was used row by row: each hour or day of a key, provider, model and operation",
+    summary: "Export usage row by row: each hour or day of a key, provider, model and operation",
     query: {
       schema: UsageExportSchema,
       means: {

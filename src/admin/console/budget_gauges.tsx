@@ -172,7 +172,7 @@ export function BudgetGauges({ shown, now }: { shown: Shown; now: number }): JSX
         <p class="empty">
           {list.budgets.length === 0
             ? "None yet. Keys get one in the view of keys, teams in the configuration."
-            : "None of what is shown here."}
+            : "None of the ones shown here."}
         </p>
       )}
       <ul class="gauges">

@@ -1,6 +1,6 @@
 /**
  * The list of the exchanges view: streamed exchanges, and older ones from the admin API. The list
- * can be held, so that rows do not move while they are read.
+ * can be paused, so that rows do not move while they are read.
  *
  * @module
  */
@@ -16,45 +16,47 @@ import type { Snapshot } from "./store.ts";
 /** Exchanges without a gap, the newest first; `gaps` changes when the list starts over. */
 export type Streamed = Pick<Snapshot, "exchanges" | "gaps">;
 
-/** Control for holding the streamed rows. */
-export interface Hold {
+/** Control that pauses the streamed rows. */
+export interface Pause {
   readonly streamed: Streamed;
-  readonly isHeld: boolean;
+  readonly isPaused: boolean;
   /**
-   * Number of exchanges that ended since the hold began; `undefined` if there are too many to know.
+   * Number of exchanges that ended since the pause began; `undefined` if there are too many to know.
    */
   readonly missed: number | undefined;
-  /** Holds the rows. `isAsked` is true if the reader asked for it, false for an automatic hold. */
-  hold(isAsked: boolean): void;
-  /** Ends the hold. With `isAsked` false, only an automatic hold ends. */
-  release(isAsked: boolean): void;
+  /** Pauses the rows. `isAsked` is true if the reader asked for it, false for an automatic pause. */
+  pause(isAsked: boolean): void;
+  /** Ends the pause. With `isAsked` false, only an automatic pause ends. */
+  resume(isAsked: boolean): void;
 }
 
-/** Counts the exchanges that ended since the hold began; `undefined` if there are too many. */
-function countMissed(held: Streamed | undefined, { exchanges }: Streamed): number | undefined {
-  if (held === undefined) return 0;
-  const [newest] = held.exchanges;
+/** Counts the exchanges that ended since the pause began; `undefined` if there are too many. */
+function countMissed(paused: Streamed | undefined, { exchanges }: Streamed): number | undefined {
+  if (paused === undefined) return 0;
+  const [newest] = paused.exchanges;
   if (newest === undefined) return exchanges.length;
   const since = exchanges.findIndex(({ id }) => id === newest.id);
   return since < 0 ? undefined : since;
 }
 
-/** Creates a hold on the streamed rows of the page's store. */
-export function useHold({ exchanges, gaps }: Snapshot): Hold {
-  const [held, setHeld] = useState<Streamed & { readonly isAsked: boolean } | undefined>(undefined);
+/** Creates the pause of the streamed rows of the page's store. */
+export function usePause({ exchanges, gaps }: Snapshot): Pause {
+  const [paused, setPaused] = useState<Streamed & { readonly isAsked: boolean } | undefined>(
+    undefined,
+  );
   const latest = useRef<Streamed>({ exchanges, gaps }); // a listener keeps its first functions
   latest.current = { exchanges, gaps };
   return {
-    streamed: held ?? { exchanges, gaps },
-    isHeld: held !== undefined,
-    missed: countMissed(held, latest.current),
-    hold: (isAsked) =>
-      setHeld((before) => ({
+    streamed: paused ?? { exchanges, gaps },
+    isPaused: paused !== undefined,
+    missed: countMissed(paused, latest.current),
+    pause: (isAsked) =>
+      setPaused((before) => ({
         ...(before ?? latest.current),
         isAsked: isAsked || before?.isAsked === true,
       })),
-    release: (isAsked) =>
-      setHeld((before) => before?.isAsked === true && !isAsked ? before : undefined),
+    resume: (isAsked) =>
+      setPaused((before) => before?.isAsked === true && !isAsked ? before : undefined),
   };
 }
 

@@ -8,7 +8,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { LiveExchange } from "../../observe/live/live_report.ts";
 import { FilterFields } from "./exchange_fields.tsx";
 import { useFilter } from "./exchange_filter.ts";
-import { type ExchangeList, type Hold, useExchangeList, useHold } from "./exchange_list.ts";
+import { type ExchangeList, type Pause, useExchangeList, usePause } from "./exchange_list.ts";
 import { Row } from "./exchange_row.tsx";
 import type { Scope } from "./fleet_switch.tsx";
 import { duration } from "./format.ts";
@@ -50,23 +50,23 @@ interface TableProps {
   readonly shown: readonly LiveExchange[];
   readonly open: string;
   readonly onToggle: (id: string) => void;
-  readonly hold: Hold;
+  readonly pause: Pause;
 }
 
-function Table({ shown, open, onToggle, hold }: TableProps): JSX.Element {
+function Table({ shown, open, onToggle, pause }: TableProps): JSX.Element {
   const scaleMs = scaleOf(shown);
   const [focused, setFocused] = useState("");
   const reachable = shown.some(({ id }) => id === focused) ? focused : shown[0]?.id;
-  const latest = useRef(hold); // a row keeps the functions of its first render
-  latest.current = hold;
+  const latest = useRef(pause); // a row keeps the functions of its first render
+  latest.current = pause;
   const onFocus = (id: string) => {
     setFocused(id);
-    latest.current.hold(false); // rows that are being read must not move
+    latest.current.pause(false); // rows that are being read must not move
   };
   const onFocusOut = (
     { currentTarget, relatedTarget }: FocusEvent & { readonly currentTarget: HTMLElement },
   ) => {
-    if (open === "" && !currentTarget.contains(relatedTarget as Node | null)) hold.release(false);
+    if (open === "" && !currentTarget.contains(relatedTarget as Node | null)) pause.resume(false);
   };
   return (
     <div class="scroll" role="region" aria-label="Exchanges, the last to end first" tabIndex={0}>
@@ -123,26 +123,26 @@ function Legend(): JSX.Element {
 /** Explains an empty list. */
 function tellWhyEmpty({ isAll, error }: ExchangeList, isFiltered: boolean): string {
   if (error !== undefined) return "None so far.";
-  if (!isAll) return "Looking through those that are kept…";
+  if (!isAll) return "Looking through the kept exchanges…";
   return isFiltered
-    ? "None of those that are kept. Change the filter; for older ones there is sallyport log."
+    ? "No kept exchange matches. Change the filter; for older ones there is sallyport log."
     : "None yet. Each shows here within a second after its last byte; the last 10,000 are kept.";
 }
 
 const hasFocus = (element: Element | null | undefined): boolean =>
   element?.contains(document.activeElement) === true;
 
-/** Holds the list while its beginning is scrolled out of sight: rows must not move then. */
-function useHoldWhileScrolled(hold: Hold, isReading: boolean) {
+/** Pauses the list while its beginning is scrolled out of sight: rows must not move then. */
+function usePauseWhileScrolled(pause: Pause, isReading: boolean) {
   const begin = useRef<HTMLElement>(null);
-  const latest = useRef({ hold, isReading });
-  latest.current = { hold, isReading };
+  const latest = useRef({ pause, isReading });
+  latest.current = { pause, isReading };
   useEffect(() => {
     const onScroll = () => {
-      const { hold, isReading } = latest.current;
+      const { pause, isReading } = latest.current;
       const isAway = (begin.current?.getBoundingClientRect().top ?? 0) < 0;
-      if (isAway) hold.hold(false);
-      else if (!isReading && !hasFocus(begin.current?.querySelector("tbody"))) hold.release(false);
+      if (isAway) pause.pause(false);
+      else if (!isReading && !hasFocus(begin.current?.querySelector("tbody"))) pause.resume(false);
     };
     addEventListener("scroll", onScroll, { passive: true });
     return () => removeEventListener("scroll", onScroll);
@@ -150,11 +150,13 @@ function useHoldWhileScrolled(hold: Hold, isReading: boolean) {
   return begin;
 }
 
-function PauseButton({ hold, onResume }: { hold: Hold; onResume: () => void }): JSX.Element {
-  if (!hold.isHeld) return <button type="button" onClick={() => hold.hold(true)}>Pause</button>;
+function PauseButton({ pause, onResume }: { pause: Pause; onResume: () => void }): JSX.Element {
+  if (!pause.isPaused) {
+    return <button type="button" onClick={() => pause.pause(true)}>Pause</button>;
+  }
   return (
     <button type="button" class="held" onClick={onResume}>
-      Resume{hold.missed === 0 ? "" : ` (${hold.missed ?? "many"} new)`}
+      Resume{pause.missed === 0 ? "" : ` (${pause.missed ?? "many"} new)`}
     </button>
   );
 }
@@ -197,22 +199,22 @@ function Failure({ list }: { list: ExchangeList }): JSX.Element | null {
 /** The view. */
 export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scope }): JSX.Element {
   const [texts, setTexts] = useFilter();
-  const hold = useHold(snapshot);
+  const pause = usePause(snapshot);
   const [open, setOpen] = useState("");
   const [count, setCount] = useState(SHOWN_AT_ONCE);
-  const list = useExchangeList(hold.streamed, texts, count, scope);
-  const begin = useHoldWhileScrolled(hold, open !== "");
+  const list = useExchangeList(pause.streamed, texts, count, scope);
+  const begin = usePauseWhileScrolled(pause, open !== "");
   const shown = list.found.slice(0, count);
-  const latest = useRef(hold);
-  latest.current = hold;
+  const latest = useRef(pause);
+  latest.current = pause;
   const onToggle = (id: string) => {
     setOpen((before) => before === id ? "" : id);
-    latest.current.hold(false);
+    latest.current.pause(false);
   };
   const onResume = () => {
     setOpen("");
     setCount(SHOWN_AT_ONCE);
-    hold.release(true);
+    pause.resume(true);
     begin.current?.scrollIntoView?.({ block: "nearest" });
   };
   const providers = snapshot.report?.providers.map(({ name }) => name) ?? [];
@@ -230,11 +232,11 @@ export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scop
             setCount(SHOWN_AT_ONCE);
           }}
         />
-        <PauseButton hold={hold} onResume={onResume} />
+        <PauseButton pause={pause} onResume={onResume} />
       </div>
       <section ref={begin} class="card flush">
         {shown.length > 0
-          ? <Table shown={shown} open={open} onToggle={onToggle} hold={hold} />
+          ? <Table shown={shown} open={open} onToggle={onToggle} pause={pause} />
           : <p class="empty">{tellWhyEmpty(list, isFiltered)}</p>}
       </section>
       <Failure list={list} />

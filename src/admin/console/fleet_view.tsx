@@ -56,7 +56,7 @@ interface RowProps {
   readonly onTurn: (gateway: FleetGateway) => void;
 }
 
-function Figures({ gateway }: { gateway: FleetGateway }): JSX.Element {
+function GatewaySummary({ gateway }: { gateway: FleetGateway }): JSX.Element {
   const { openExchanges, openStreams, rate, errorShare, p50, p95, overhead } = gateway;
   return (
     <>
@@ -114,7 +114,7 @@ function Row({ gateway, now, usual, onTurn }: RowProps): JSX.Element {
         {isHere ? duration(Math.max(0, Math.floor((now - startedAt) / 1000)) * 1000) : "–"}
         {workersWanted > 1 && <span class="hint">{workers} of {workersWanted} workers</span>}
       </td>
-      <Figures gateway={gateway} />
+      <GatewaySummary gateway={gateway} />
       <td class="number" data-label="Memory">{bytes(memoryBytes)}</td>
       <td data-label="Redis">
         <Redis gateway={gateway} />
@@ -208,7 +208,7 @@ function Ask({ turn, onClose }: { turn: Turn; onClose: () => void }): JSX.Elemen
           <p>
             <code>/readyz</code>{" "}
             answers 503 there, so that load balancers send callers elsewhere. Calls that still
-            arrive are served, and Resume takes it back.
+            arrive are served, and Resume ends the drain.
             {gateway === "all" &&
               " With all gateways drained, load balancers have nowhere to send callers to."}
           </p>
@@ -275,9 +275,8 @@ export function Fleet(): JSX.Element {
         <Table report={report} onTurn={onTurn} />
       </section>
       <p class="hint">
-        The rate is that of the last ten seconds; errors, latency and the gateway's own time (half
-        of all calls take less) are those of the last minute. A gateway that left or was lost shows
-        here for ten minutes.
+        The rate covers the last ten seconds; errors, latency and the median of the gateway's own
+        time cover the last minute. A gateway that left or was lost shows here for ten minutes.
       </p>
       {turn !== undefined && <Ask turn={turn} onClose={() => setTurn(undefined)} />}
     </>

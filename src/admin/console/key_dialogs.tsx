@@ -31,9 +31,9 @@ export function Secret({ made, onClose }: { made: NewKeyView; onClose: () => voi
 
 const OVERLAPS: readonly [value: string, label: string][] = [
   ["0s", "It ends at once"],
-  ["1h", "It stays good for an hour"],
-  ["24h", "It stays good for a day"],
-  ["7d", "It stays good for a week"],
+  ["1h", "It stays valid for an hour"],
+  ["24h", "It stays valid for a day"],
+  ["7d", "It stays valid for a week"],
 ];
 
 /** Creates a new secret for a key. */

@@ -18,7 +18,7 @@ const CHOICES = [
 
 const FIELDS = [
   ["keep", "Kept after its end", "such as 10m, which it is if empty"],
-  ["linger", "Goes on unread", "such as 60s, which it is if empty"],
+  ["linger", "Continues unread", "such as 60s, which it is if empty"],
   ["size", "Largest answer", "such as 8MB, which it is if empty"],
 ] as const;
 

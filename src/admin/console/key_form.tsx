@@ -5,26 +5,30 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import type { WrittenLimits } from "../../config/limit_set.ts";
+import type { LimitName } from "../../limits/limit_kinds.ts";
 import type { KeyView, NewKeyView } from "../key_administration.ts";
 import type { TeamView } from "../team_reports.ts";
 import { call } from "./client.ts";
 import { type Bind, DurableFields, toDurableBody, toDurableDraft } from "./key_durable.tsx";
-import { findBudget } from "./limit_use.tsx";
+import { findBudget, LABELS } from "./limit_use.tsx";
 import { Check, Dialog, Field, useAct } from "./parts.tsx";
 
-const LIMITS: readonly [name: string, label: string, form: string][] = [
-  ["requests", "Requests", "such as 600/min"],
-  ["tokens", "Tokens", "such as 100k/min"],
-  ["concurrency", "Open at once", "such as 20"],
-  ["budget", "Budget of tokens", "such as 5M/month"],
-  ["spend", "Budget of money", "such as 50 USD/month"],
-];
+/** Examples of limits, in the order of the form. */
+const LIMITS: Readonly<Record<LimitName, string>> = {
+  requests: "600/min",
+  tokens: "100k/min",
+  concurrency: "20",
+  budget: "5M/month",
+  spend: "50 USD/month",
+};
+const LIMIT_NAMES = Object.keys(LIMITS) as LimitName[];
 
 /** Modes of a limit, by their effect on calls that exceed it. */
 const MODES = [
   ["enforce", "refuse the call"],
-  ["strict", "strict: refuse also what could exceed it"],
-  ["observe", "only observe: log what would be refused"],
+  ["strict", "strict: also refuse calls that could exceed it"],
+  ["observe", "only observe: log calls that would be refused"],
 ] as const;
 
 /** Settings that are lists, typed with commas. */
@@ -43,7 +47,7 @@ function toDraft(key: KeyView | undefined): Draft {
     ...Object.fromEntries(LISTS.map(([name]) => [name, key?.[name]?.join(", ") ?? ""])),
     team: key?.team ?? "",
     expires: key?.expires?.slice(0, 10) ?? "",
-    ...Object.fromEntries(LIMITS.map(([name]) => [name, String(written[name] ?? "")])),
+    ...Object.fromEntries(LIMIT_NAMES.map((name) => [name, String(written[name] ?? "")])),
     budget: findBudget(key?.limits, false),
     spend: findBudget(key?.limits, true),
     mode: String(key?.limits?.mode ?? "enforce"),
@@ -74,7 +78,7 @@ function toBody(
     budget: toList(
       ["budget", "spend"].map((name) => draft[name]?.trim() ?? "").filter((text) => text !== ""),
     ),
-  };
+  } satisfies Readonly<Record<Exclude<keyof WrittenLimits, "mode">, unknown>>;
   const hasLimits = Object.values(limits).some((limit) => limit !== none);
   return {
     name: toText("name"),
@@ -136,7 +140,7 @@ function TeamChoice(
   );
   if (names.size === 0) return null;
   return (
-    <Field label="Team" hint="Its limits hold for all of its keys together">
+    <Field label="Team" hint="Its limits apply to all of its keys together">
       {(attributes) => (
         <select {...attributes} {...chosen}>
           <option value="">none</option>
@@ -152,8 +156,8 @@ function Limits({ bind }: { bind: Bind }): JSX.Element {
     <fieldset>
       <legend>Limits</legend>
       <div class="columns">
-        {LIMITS.map(([name, label, form]) => (
-          <Field key={name} label={label} hint={form}>
+        {LIMIT_NAMES.map((name) => (
+          <Field key={name} label={LABELS[name]} hint={`such as ${LIMITS[name]}`}>
             {(attributes) => (
               <input
                 {...attributes}

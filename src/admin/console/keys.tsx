@@ -122,7 +122,7 @@ function KeyTable({ keys, now, onDo }: {
             <th scope="col">Last used</th>
             {onDo !== undefined && (
               <th scope="col">
-                <span class="sr">What can be done</span>
+                <span class="sr">Actions</span>
               </th>
             )}
           </tr>
@@ -155,7 +155,7 @@ function useKeys(search: string, limit: number) {
 function ReadOnly(): JSX.Element {
   return (
     <p class="note">
-      These keys stand in the configuration, so they are changed there: edit <code>keys</code>{" "}
+      These keys are in the configuration, so they are changed there: edit <code>keys</code>{" "}
       and reload. To make, change and revoke keys here, set <code>keys</code> to{" "}
       <code>{'{ "file": "gateway-keys.json" }'}</code> or <code>"redis"</code>.
     </p>
@@ -166,7 +166,7 @@ function whyEmpty(list: KeyList | undefined, error: unknown, search: string): st
   if (list === undefined) return error === undefined ? "Loading…" : "The keys are not known.";
   if (search !== "") return "No key has this in its name or id.";
   return list.readOnly
-    ? "No key stands in the configuration."
+    ? "The configuration has no key."
     : "No keys yet. Make one for each team or program: " +
       "limits, logs and metrics are told apart by key.";
 }

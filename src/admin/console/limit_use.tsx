@@ -14,7 +14,7 @@ import { amount, money, percent, rate, span } from "./format.ts";
 const HIGH = 0.9;
 
 /** Display names of limits. */
-const LABELS: Readonly<Record<LimitName, string>> = {
+export const LABELS: Readonly<Record<LimitName, string>> = {
   requests: "Requests",
   tokens: "Tokens",
   budget: "Budget of tokens",
@@ -89,7 +89,7 @@ export function Teams({ teams }: { teams: readonly TeamView[] }): JSX.Element | 
     <section class="card">
       <header>
         <h2>Teams</h2>
-        <span class="legend">what the keys of each have used together</span>
+        <span class="legend">the use of all keys of each team</span>
       </header>
       {teams.map(({ name, limits, use }) => (
         <div key={name} class="team" role="group" aria-label={`Team ${name}`}>

@@ -68,7 +68,7 @@ const SCOPED: readonly View[] = ["traffic", "exchanges", "providers"];
  * Creates a store that receives reports while the page is open, a new one for each scope. Renders
  * once per report, but not while the page is hidden.
  */
-function useStore(scope: Scope, onSignedOut: (told: string) => void): Store {
+function useStore(scope: Scope, onSignedOut: (reason: string) => void): Store {
   const [, setTurn] = useState(0);
   const store = useMemo(() => new Store(), [scope]);
   useEffect(() => {
@@ -93,7 +93,7 @@ function useStore(scope: Scope, onSignedOut: (told: string) => void): Store {
   return store;
 }
 
-function Console({ onSignedOut }: { onSignedOut: (told: string) => void }): JSX.Element {
+function Console({ onSignedOut }: { onSignedOut: (reason: string) => void }): JSX.Element {
   const [scope, setScope] = useState<Scope>("");
   const store = useStore(scope, onSignedOut);
   const view = useView();
@@ -128,15 +128,15 @@ function Console({ onSignedOut }: { onSignedOut: (told: string) => void }): JSX.
 
 function Page(): JSX.Element {
   const [isSignedIn, setSignedIn] = useState(false);
-  const [told, setTold] = useState("");
+  const [reason, setReason] = useState("");
   const onSignedOut = (why: string) => {
     signOut();
-    setTold(why);
+    setReason(why);
     setSignedIn(false);
   };
   return isSignedIn
     ? <Console onSignedOut={onSignedOut} />
-    : <SignIn told={told} onSignedIn={() => setSignedIn(true)} />;
+    : <SignIn reason={reason} onSignedIn={() => setSignedIn(true)} />;
 }
 
 document.documentElement.dataset.theme = readTheme();

@@ -190,22 +190,22 @@ async function copy(text: string, from: HTMLElement): Promise<void> {
 /** A text with a button that copies it. */
 export function CopyText({ label, text }: { label: string; text: string }): JSX.Element {
   const code = useRef<HTMLElement>(null);
-  const [told, setTold] = useState("");
+  const [notice, setNotice] = useState("");
   const onClick = async () => {
     if (code.current === null) return;
     try {
       await copy(text, code.current);
-      setTold("Copied");
+      setNotice("Copied");
     } catch {
       getSelection()?.selectAllChildren(code.current);
-      setTold("Select it and copy it by hand");
+      setNotice("Select it and copy it by hand");
     }
   };
   return (
     <div class="copy">
       <code ref={code} aria-label={label}>{text}</code>
       <button type="button" onClick={onClick}>Copy</button>
-      <span class="told" role="status">{told}</span>
+      <span class="told" role="status">{notice}</span>
     </div>
   );
 }

@@ -82,7 +82,7 @@ function Fields({ bind, names }: { bind: Bind; names: readonly string[] }): JSX.
       </div>
       <Field
         label="Provider's key"
-        hint="Sent in the header that the provider takes; goes on to it"
+        hint="Sent in the header that the provider expects, and forwarded to it"
       >
         {(attributes) => (
           <input {...attributes} {...bind("upstreamKey")} type="password" autocomplete="off" />
@@ -109,14 +109,14 @@ function Answer({ course }: { course: Course | undefined }): JSX.Element {
       {course === undefined
         ? (
           <p class="empty">
-            The answer and its timing show here. The call goes the way of any caller's call.
+            The answer and its timing show here. The call is handled like any caller's call.
           </p>
         )
         : (
           <>
             <Timing course={course} />
             {course.problem !== undefined && <p class="problem" role="alert">{course.problem}</p>}
-            <div class="said" role="region" aria-label="What the model said" tabIndex={0}>
+            <div class="said" role="region" aria-label="The model's answer" tabIndex={0}>
               {course.text}
             </div>
           </>
@@ -166,7 +166,7 @@ export function Playground({ snapshot, isHidden }: {
           <span class="hint grow">
             {mayChange()
               ? "Keys are kept in this form only."
-              : "To send calls takes the role admin."}
+              : "To send calls you need the role admin."}
           </span>
           {isRunning
             ? <button type="button" onClick={() => controller.current?.abort()}>Stop</button>

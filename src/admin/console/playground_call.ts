@@ -71,13 +71,13 @@ function addEvent(course: Course, completion: Completion, nowMs: number): Course
 export async function run(
   draft: Draft,
   signal: AbortSignal,
-  tell: (course: Course) => void,
+  onChange: (course: Course) => void,
 ): Promise<void> {
   const started = performance.now();
   const elapsed = () => performance.now() - started;
   const { provider, upstreamKey, gatewayKey } = draft;
   let course = START;
-  const update = (change: Course) => tell(course = change);
+  const update = (change: Course) => onChange(course = change);
   try {
     const response = await tryOut({
       provider,

@@ -64,7 +64,7 @@ function Figure({ label, value, more, isBad = false }: {
   );
 }
 
-function Figures({ of, seconds }: { of: ProviderSummary; seconds: number }): JSX.Element {
+function MinuteSummary({ of, seconds }: { of: ProviderSummary; seconds: number }): JSX.Element {
   const share = of.exchanges === 0 ? 0 : of.errors / of.exchanges;
   const time = (what: "duration" | "firstToken", at: number) => duration(of.percentile(what, at));
   return (
@@ -106,7 +106,7 @@ function Provider({ provider, limits, minute }: {
         <h2>{name}</h2>
         <Overall replicas={replicas} />
       </header>
-      <Figures of={minute.of(name)} seconds={minute.seconds} />
+      <MinuteSummary of={minute.of(name)} seconds={minute.seconds} />
       <div>
         <h3>{replicas.length === 1 ? "Upstream" : "Replicas"}</h3>
         <ul class="replicas">
@@ -187,7 +187,7 @@ export function Providers(
       <h1 class="sr">Providers</h1>
       <p class="hint">
         Figures of the last minute. Latency is from a call's first byte to the last byte of its
-        answer; the first token is that of streams.
+        answer; only streams have a first token.
       </p>
       <Problem error={error} />
       <div class="cards">

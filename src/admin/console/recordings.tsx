@@ -91,7 +91,7 @@ function Table({ recordings, now, onStopOf }: {
               <th key={title} scope="col">{title}</th>
             ))}
             <th scope="col">
-              <span class="sr">What can be done</span>
+              <span class="sr">Actions</span>
             </th>
           </tr>
         </thead>
@@ -132,8 +132,8 @@ export function Recordings({ snapshot }: { snapshot: Snapshot }): JSX.Element {
     <>
       <h1 class="sr">Durable</h1>
       <p class="hint">
-        Exchanges that go on without their caller, and answers that are kept for callers who come
-        back. Only who has both keys can read them: neither this page nor the gateway's operator
+        Exchanges that continue without their caller, and answers that are kept for callers that
+        return. To read them, a caller needs both keys: neither this page nor the gateway's operator
         can.
       </p>
       <Problem error={error} />

@@ -13,11 +13,11 @@ const HINT = "Or a token of your identity provider. " +
 const WRONG = "This is not the admin token of the configuration, nor a token with a role here";
 
 /**
- * A form that signs an operator in. `told` is the reason why the last session ended, shown above
+ * A form that signs an operator in. `reason` is the reason why the last session ended, shown above
  * it.
  */
 export function SignIn(
-  { told, onSignedIn }: { told: string; onSignedIn: () => void },
+  { reason, onSignedIn }: { reason: string; onSignedIn: () => void },
 ): JSX.Element {
   const [shown, setShown] = useState("");
   const { isBusy, error, act } = useAct();
@@ -63,7 +63,7 @@ export function SignIn(
             />
           )}
         </Field>
-        {told !== "" && error === undefined && <p class="problem" role="alert">{told}</p>}
+        {reason !== "" && error === undefined && <p class="problem" role="alert">{reason}</p>}
         <Problem error={error} />
         <button type="submit" class="primary" disabled={isBusy}>Sign in</button>
       </form>

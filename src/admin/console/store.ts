@@ -161,9 +161,9 @@ export class Store {
     const { exchanges, seconds, from, scope } = report;
     const { report: before, exchanges: known, gaps } = this.#snapshot;
     // A reopened stream repeats some exchanges.
-    const told = new Set(exchanges.map(({ id }) => id));
+    const repeated = new Set(exchanges.map(({ id }) => id));
     const newest = exchanges.toReversed();
-    const older = known.filter(({ id }) => !told.has(id));
+    const older = known.filter(({ id }) => !repeated.has(id));
     // The exchanges of several gateways are always incomplete, and no route has the others.
     if (scope !== undefined) {
       return { exchanges: [...newest, ...older].slice(0, KEPT_EXCHANGES), gaps };

@@ -37,7 +37,7 @@ function Drain({ isDrained, onClose }: { isDrained: boolean; onClose: () => void
       <p>
         <code>/readyz</code>{" "}
         answers 503 from now on, so that load balancers send callers elsewhere. Calls that still
-        arrive are served, open exchanges continue to their end, and Resume takes it back.
+        arrive are served, open exchanges continue to their end, and Resume ends the drain.
       </p>
       <p class="hint">When nothing is open any more, end the process with SIGTERM.</p>
     </Confirm>
@@ -48,7 +48,7 @@ interface TopProps {
   readonly snapshot: Snapshot;
   readonly theme: Theme;
   readonly onTheme: () => void;
-  readonly onSignedOut: (told: string) => void;
+  readonly onSignedOut: (reason: string) => void;
 }
 
 /** The head of each view. */

@@ -135,7 +135,7 @@ function toExample(report: Snapshot["report"]): string {
 function FirstSteps({ report }: { report: Snapshot["report"] }): JSX.Element {
   return (
     <section class="card steps">
-      <h2>Nothing has come through yet</h2>
+      <h2>No exchange yet</h2>
       <ol>
         <li>
           <a href="#keys">Make a gateway key</a>{" "}
@@ -146,14 +146,14 @@ function FirstSteps({ report }: { report: Snapshot["report"] }): JSX.Element {
           Send a call, by <a href="#playground">the playground</a> here or from a terminal:
           <CopyText label="A first call" text={toExample(report)} />
         </li>
-        <li>Come back to this page: it shows every exchange within a second.</li>
+        <li>Return to this page: it shows every exchange within a second.</li>
       </ol>
     </section>
   );
 }
 
 const NO_ERRORS = "None. " +
-  "What the gateway or a provider owed a caller and did not give shows here by its code.";
+  "Answers that the gateway or a provider failed to send are shown here by their codes.";
 const NO_REFUSALS = "None. " +
   "Refusals, a provider's 4xx and callers that left show here; they are no errors.";
 

@@ -22,7 +22,7 @@ import {
 
 /** Columns of numbers, with their titles. */
 const COLUMNS: readonly [name: UsageOrder & keyof UsageSums, title: string, about: string][] = [
-  ["tokens", "Tokens", "Input, output, and what was stated in sum only"],
+  ["tokens", "Tokens", "Input, output, and tokens that were stated only as a sum"],
   ["requests", "Calls", "Calls that were sent to a provider"],
   ["failed", "Failed", "Calls that the provider refused, or that never reached it"],
   [

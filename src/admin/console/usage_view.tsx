@@ -80,10 +80,10 @@ function Tiles({ of: data }: { of: UsageData }): JSX.Element {
 /** Describes the estimated share of calls, tokens and money, if it is known. */
 function tellEstimated(totals: UsageSums): string {
   const { estimated, requests, tokens, estimatedCost } = totals;
-  const calls = `those of ${amount(estimated)} of ${amount(requests)} calls`;
+  const calls = `the tokens of ${amount(estimated)} of ${amount(requests)} calls`;
   const known = estimatedTokens(totals);
   if (known === 0) {
-    return `${calls}. How many tokens that are is not known of what earlier versions counted.`;
+    return `${calls}. Earlier versions did not count how many tokens these are.`;
   }
   const money = totals.cost === null
     ? ""
@@ -101,7 +101,7 @@ function Hints({ of: data }: { of: UsageData }): JSX.Element {
         <p>
           <b>{amount(totals.unpriced)} tokens have no price</b>{" "}
           and are no part of the cost{models !== "" && `, most of them of ${models}`}. Set{" "}
-          <code>prices</code> in the configuration: they hold for the past too.
+          <code>prices</code> in the configuration: they apply to the past too.
         </p>
       )}
       {totals.estimated > 0 && (

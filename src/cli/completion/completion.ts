@@ -15,6 +15,6 @@ const SHELLS: Readonly<Record<string, () => string>> = { bash: toBash, zsh: toZs
 /** Prints the script for a shell. @throws {CommandLineError} For another one */
 export function completionCommand({ operand = "" }: CommandOptions): void {
   const make = Object.hasOwn(SHELLS, operand) ? SHELLS[operand] : undefined;
-  if (make === undefined) throw new CommandLineError("completion takes bash, zsh or fish");
+  if (make === undefined) throw new CommandLineError("completion expects bash, zsh or fish");
   print(make());
 }

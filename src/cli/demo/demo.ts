@@ -242,7 +242,7 @@ export async function demoCommand({ once }: CommandOptions): Promise<void> {
     b: await startStandIn({
       model: MODELS.b,
       key: UPSTREAM_KEYS.b,
-      words: "Two doors, two keys. The first stays here, the second goes on with you, word by word."
+      words: "Two doors, two keys. The first stays here, the second leaves with you, word by word."
         .split(" "),
     }),
   };

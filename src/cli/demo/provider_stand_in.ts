@@ -73,7 +73,7 @@ async function answer(
   options: StandInOptions,
 ): Promise<void> {
   if (request.headers.authorization !== `Bearer ${options.key}`) {
-    const message = `Incorrect API key provided. This stand-in takes ${options.key} only.`;
+    const message = `Incorrect API key provided. This demo provider accepts only ${options.key}.`;
     return sendJson(response, 401, {
       error: { message, type: "invalid_request_error", param: null, code: "invalid_api_key" },
     });

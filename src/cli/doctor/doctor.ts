@@ -96,7 +96,7 @@ function readKey(name: string): string {
   }
   if (key !== undefined && /^[\x21-\x7e]+$/.test(key)) return key;
   throw new CommandLineError(
-    `doctor takes your key at the provider from the environment: set ${
+    `doctor reads your key at the provider from the environment: set ${
       toPlain(name)
     }, or --key-env`,
   );
@@ -113,12 +113,12 @@ export async function doctorCommand(options: CommandOptions): Promise<void> {
   const provider = Object.entries(config.providers).find(([known]) => known === name)?.[1];
   if (name === undefined || provider === undefined) {
     throw new CommandLineError(
-      `doctor takes the name of a provider: ${Object.keys(config.providers).join(", ")}`,
+      `doctor expects the name of a provider: ${Object.keys(config.providers).join(", ")}`,
     );
   }
   if (model === undefined || model === "") {
     throw new CommandLineError(
-      "doctor takes --model NAME: it makes five small calls of it, which cost what they cost",
+      "doctor needs --model NAME: it makes five small calls of the model, at your cost",
     );
   }
   const headers = {

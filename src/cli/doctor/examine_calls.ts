@@ -22,17 +22,17 @@ function explain({ status, gatewayError }: Seen): string {
     return `the gateway made this answer: see ${gatewayError} in its table of errors`;
   }
   if (status === 401 || status === 403) {
-    return "the provider does not take this key: see that it is the right one";
+    return "the provider does not accept this key: check that it is the right one";
   }
   if (status === 404) {
-    return "see that upstream ends in /v1 where the provider wants it, and that it has the model";
+    return "check that upstream ends in /v1 if the provider requires it, and that the provider has the model";
   }
   if (status === 429) {
     return "the provider's own limit is reached, or nothing is left to pay with: try later";
   }
   return status >= 500
     ? "the provider fails: try later"
-    : "see what the provider wants of a chat completion";
+    : "see the provider's documentation of chat completions";
 }
 
 /** Examines whether an answer arrived with status 200. */
@@ -65,7 +65,7 @@ function examineDone(what: string, { hasDone, isComplete }: Seen): Finding {
     return warning(
       what,
       "missing, but the answer says that it is finished",
-      "nothing: the gateway takes that for the end",
+      "nothing: the gateway counts that as the end",
     );
   }
   return failed(
@@ -81,7 +81,7 @@ function examineCoding(what: string, { events, coding }: Seen): Finding {
   return warning(
     what,
     `${events}, packed as ${toPlain(coding)} without being asked`,
-    "the gateway unpacks gzip; events may come late",
+    "the gateway unpacks gzip; events can arrive late",
   );
 }
 
@@ -172,7 +172,7 @@ export function compare(direct: Seen, gateway: Seen): Finding[] {
 }
 
 function toDifference(names: readonly string[]): Finding[] {
-  if (names.length === 0) return [ok("difference", "none but in time")];
+  if (names.length === 0) return [ok("difference", "none except in time")];
   return [
     failed(
       "difference",

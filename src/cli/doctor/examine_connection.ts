@@ -70,7 +70,7 @@ export function describeHandshake(shaken: Step<Handshake>): Finding {
     return failed(
       "TLS",
       `${says}, then the upstream broke off`,
-      "it may want a client certificate, or another one: set egress.cert and egress.key",
+      "it can require a client certificate, or another one: set egress.cert and egress.key",
     );
   }
   const day = expiresAt === undefined ? "" : new Date(expiresAt).toISOString().slice(0, 10);

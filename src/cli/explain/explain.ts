@@ -41,7 +41,7 @@ export async function explainCommand(
   { operand, config: file, json }: CommandOptions,
 ): Promise<void> {
   if (operand === undefined) {
-    throw new CommandLineError("explain takes a file with a request, or - for standard input");
+    throw new CommandLineError("explain expects a file with a request, or - for standard input");
   }
   const request = toGatewayRequest(readWrittenRequest(await readInput(operand)));
   const { config, directory } = loadConfig(file);

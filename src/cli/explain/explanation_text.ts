@@ -45,7 +45,7 @@ const toAmount = (amount: number): string =>
 function toLimitLine(status: ExplainedLimit): string {
   const { subject, name, limit, used, takes, currency, resetsIn, mode } = status;
   const unit = currency === undefined ? "" : ` ${currency}`;
-  const use = `${toAmount(used)} of ${toAmount(limit)}${unit} used, this takes ${toAmount(takes)}`;
+  const use = `${toAmount(used)} of ${toAmount(limit)}${unit} used, this needs ${toAmount(takes)}`;
   const reset = resetsIn === undefined ? "" : `, resets in ${toRest(resetsIn)}`;
   return `${subject} ${name}: ${use}${reset}${mode === undefined ? "" : ` (${mode})`}`;
 }
@@ -142,7 +142,7 @@ export function toExplanationText(
   if (withheld !== undefined && withheld.length > 0) facts.push(["withheld", withheld.join(", ")]);
   if (refusal !== undefined) facts.push(...toRefusalFacts(refusal));
   if (outcome === "answered") {
-    facts.push(["answered", "by the gateway itself: a browser asks whether its page may call"]);
+    facts.push(["answered", "by the gateway itself: a browser asks whether its page can call"]);
   }
   if (outcome === "forwarded") {
     facts.push(["forwarded", "nothing in the gateway's way; the provider has the last word"]);

@@ -5,7 +5,13 @@
  * @module
  */
 import type { Config } from "../../config/config.ts";
-import { type Limiter, limitsOf, type LimitSubject, type Standing } from "../../limits/limiter.ts";
+import { isMoney } from "../../limits/limit_kinds.ts";
+import {
+  type Limiter,
+  limitsOf,
+  type LimitStatus,
+  type LimitSubject,
+} from "../../limits/limiter.ts";
 import { askAdmin, toAdminUrl } from "../admin_client.ts";
 
 /** Source of the status of limits. With `nowhere`, all limits are shown as unused. */
@@ -60,13 +66,13 @@ async function askUse(
   }
 }
 
-function toStanding(
+function toLimitStatus(
   subject: LimitSubject,
   [name, limit]: ReturnType<typeof limitsOf>[number],
   reported: readonly ReportedUse[],
-): Standing {
+): LimitStatus {
   const { used, resetsIn } = reported.find((each) => each.name === name) ?? {};
-  const units = name === "spend" ? MONEY_UNITS : 1;
+  const units = isMoney(name) ? MONEY_UNITS : 1;
   return {
     subject,
     name,
@@ -91,7 +97,7 @@ export function createRemoteStatus(
       const reported = await askUse(config, subject.name);
       if (reported === undefined) return await limiter.status(subject);
       source = "gateway";
-      return limitsOf(subject).map((limit) => toStanding(subject, limit, reported));
+      return limitsOf(subject).map((limit) => toLimitStatus(subject, limit, reported));
     },
   };
 }

@@ -59,7 +59,7 @@ function readHost(answer: string): string | undefined {
   const isName = hostname !== undefined && !hostname.startsWith("[");
   if (isName && port === undefined) return host;
   throw new CommandLineError(
-    "--host takes local, or a host name without a port such as gw.example.com",
+    "--host expects local, or a host name without a port such as gw.example.com",
   );
 }
 
@@ -67,7 +67,7 @@ function readKeys(answer: string): string | undefined {
   if (answer === "file") return undefined;
   const redis = answer === "redis" ? DEFAULT_REDIS : answer;
   if (!/^rediss?:/.test(redis)) {
-    throw new CommandLineError(`--keys takes file, redis, or a URL such as ${DEFAULT_REDIS}`);
+    throw new CommandLineError(`--keys expects file, redis, or a URL such as ${DEFAULT_REDIS}`);
   }
   assertServed("keys", { redis });
   return redis;

@@ -47,7 +47,7 @@ function toListen({ host, port }: NewGateway): string {
   "listen": [{ "hostname": "127.0.0.1", "port": ${port} }],`;
   }
   return `  // Where callers are accepted: on every interface, over https. The certificate is signed by itself, which is for a
-  // try-out: take one from an authority, and send SIGHUP after it was renewed.
+  // try-out: get one from an authority, and send SIGHUP after it was renewed.
   "listen": [
     {
       "hostname": "0.0.0.0",
@@ -59,11 +59,11 @@ function toListen({ host, port }: NewGateway): string {
 
 function toKeys({ redis }: NewGateway): string {
   if (redis === undefined) {
-    return `  // Gateway keys: sallyport keys create, list, revoke and others write this file. It holds digests, no key itself.
+    return `  // Gateway keys: sallyport keys create, list, revoke and others write this file. It contains digests, no key itself.
   "keys": { "file": "${KEYS_FILE}" },`;
   }
   return `  // Gateway keys: sallyport keys create, list, revoke and others write them to Redis, as digests. Gateways that share
-  // it share limits and usage too. Its password may stand in SALLYPORT_REDIS_PASSWORD instead.
+  // it share limits and usage too. Its password can be in SALLYPORT_REDIS_PASSWORD instead.
   "keys": "redis",
   "redis": ${JSON.stringify(redis)},`;
 }
@@ -79,14 +79,14 @@ export function toGatewayFile(gateway: NewGateway, file: string): string {
 
 ${toListen(gateway)}
 
-  // Providers by names of your own. The host that a caller addresses picks one, so that no two may
+  // Providers by names of your own. The host that a caller addresses picks one, so that no two can
   // share an address.
   "providers": {
     ${JSON.stringify(nameProvider(upstream))}: {
       "hosts": ${JSON.stringify(hosts).replaceAll(",", ", ")},
       // A base URL, several of equal replicas, or the short name of a known provider.
       "upstream": ${JSON.stringify(upstream)},
-      // What callers may use: every call of a model. Files, batches and the like are off until they
+      // Operations for callers: every call of a model. Files, batches and the like are off until they
       // are named: "operations": ["default", "files", "batches"], "deadlines": { "connect": "5s",
       // "firstByte": "10m", "idle": "2m" },
     },

@@ -44,14 +44,14 @@ function readPort(text: string | undefined, fallback: number): number {
   const port = Number(text ?? fallback);
   const isInRange = port > 0 && port <= 65535;
   if (Number.isInteger(port) && isInRange) return port;
-  throw new CommandLineError("--port takes a whole number from 1 to 65535");
+  throw new CommandLineError("--port expects a whole number from 1 to 65535");
 }
 
 function assertFree(paths: readonly string[], isForced: boolean): void {
   const taken = paths.filter((path) => existsSync(path)).map((path) => relative("", path));
   if (taken.length === 0 || isForced) return;
   throw new CommandLineError(
-    `cannot write ${taken.join(" and ")}: already there. Use --force to replace what is there`,
+    `cannot write ${taken.join(" and ")}: already there. Use --force to replace it`,
   );
 }
 
@@ -75,7 +75,12 @@ function toFiles(gateway: NewGateway, file: string): NewFile[] {
       mode: 0o644,
       about: `for ${host}, signed by itself, until ${end}`,
     },
-    { path: `${name}.key`, text: key, mode: 0o600, about: "its private key, for its owner alone" },
+    {
+      path: `${name}.key`,
+      text: key,
+      mode: 0o600,
+      about: "its private key, which only its owner can read",
+    },
   ];
 }
 
@@ -124,7 +129,7 @@ export async function initCommand(options: CommandOptions): Promise<void> {
   const written = files.map(({ path, about }) => ({ path, about }));
   if (gateway.redis === undefined) {
     const path = join(dirname(file), KEYS_FILE);
-    written.push({ path, about: "gateway keys as digests, for its owner alone" });
+    written.push({ path, about: "digests of gateway keys, which only its owner can read" });
   }
   const directory = relative("", dirname(file));
   const commands = toNextCommands({

@@ -97,7 +97,7 @@ export function toNextCommands(written: Written): string {
 
 ${made}  ${curl.join(" \\\n    ")}
 
-Client libraries take the base URL ${url},
+Client libraries need the base URL ${url},
 the key at the provider, and Gateway-Auth as a default header.
 `;
 }

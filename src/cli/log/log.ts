@@ -176,7 +176,7 @@ class LogReading {
     if (this.#dropped > 0 && this.#isSelecting) {
       const missing = lines(this.#dropped);
       report(
-        `${missing} are missing in the log: the gateway dropped them, for its reader was slow`,
+        `${missing} are missing in the log: the gateway dropped them because its reader was slow`,
       );
     }
   }

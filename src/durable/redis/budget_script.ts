@@ -240,7 +240,7 @@ end
 redis.call('HSET', SIZES, 'total', total, 'running', running)
 redis.call('ZREMRANGEBYRANK', LIST, 0, -1 - maxListed)
 if redis.call('PTTL', LIST) < lifeMs then redis.call('PEXPIRE', LIST, lifeMs) end
--- All end together: what one of them lacks could not be found through the others.
+-- All end together: a name that one of them lacks could not be found through the others.
 lifeMs = math.max(redis.call('PTTL', SIZES), lifeMs)
 for i = 2, #KEYS do redis.call('PEXPIRE', KEYS[i], lifeMs) end
 reply[1] = maxBytes - total

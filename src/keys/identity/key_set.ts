@@ -84,7 +84,7 @@ function readKeys(text: string): JWK[] {
 
 /** Describes why a fetch failed, without any part of the answer. */
 function describeFailure(error: unknown): string {
-  if (error instanceof SyntaxError) return "what came is no JSON";
+  if (error instanceof SyntaxError) return "the answer is no JSON";
   return error instanceof Error ? error.message : "unknown";
 }
 

@@ -153,7 +153,9 @@ export class FileRevocations implements RevocationRegistry {
       this.#glance = glance;
     } catch {
       if (this.#glance !== `broken ${glance}`) {
-        this.#report(`${this.#file.path}: the revoked tokens can't be read. Those before hold on`);
+        this.#report(
+          `${this.#file.path}: the revoked tokens can't be read. The previous ones stay revoked`,
+        );
       }
       this.#glance = `broken ${glance}`;
     }

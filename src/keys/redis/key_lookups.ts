@@ -186,11 +186,11 @@ export class KeyLookUps {
     if (this.#isLost) return;
     this.#isLost = true;
     const { path } = this.#snapshot ?? {};
-    const file = path === undefined ? "" : ` (${path} has those that this gateway used)`;
+    const file = path === undefined ? "" : ` (${path} has the keys that this gateway used)`;
     this.#report(
       "Redis has lost keys: callers whose keys it does not have get key_store_unavailable. " +
         `Restore its own backup; or add keys by sallyport keys import FILE${file}, ` +
-        "then say by sallyport keys confirm that no others are to come",
+        "then run sallyport keys confirm",
     );
   }
 

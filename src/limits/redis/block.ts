@@ -11,15 +11,15 @@
  * Blocks become smaller when the limit is nearly used up, so that busy gateways together use all of
  * it (guided self-scheduling: Polychronopoulos and Kuck, 1987).
  */
-const PARTS_LEFT = 4;
+const PARTS_OF_REST = 4;
 /**
  * Shortest and longest time that a block should last. The next block is doubled after a shorter
  * time, and halved after a longer one. Milliseconds.
  */
 const [TOO_SHORT_MS, TOO_LONG_MS] = [100, 400];
 
-/** State of a limit when a block of it was lent. */
-export interface Lent {
+/** A limit at the moment when a block of it was reserved. */
+export interface Grant {
   /** Amount that all gateways had used before. */
   readonly used: number;
   /** End of the window by the clock of Redis. */
@@ -33,19 +33,19 @@ export interface Lent {
 /** A block of one limit. */
 export class Block {
   readonly #limit: number;
-  readonly #parts: number;
+  readonly #perLimit: number;
   #left = 0;
   #used = 0;
   #ends = 0;
   #endsAt = -Infinity;
   #latestEnd = -Infinity;
   #size = 1;
-  #borrowedAt = -Infinity;
+  #reservedAt = -Infinity;
 
-  /** @param parts Divisor of the limit for the largest block */
-  constructor(limit: number, parts: number) {
+  /** @param perLimit Number of the largest blocks that add up to the limit */
+  constructor(limit: number, perLimit: number) {
     this.#limit = limit;
-    this.#parts = parts;
+    this.#perLimit = perLimit;
   }
 
   /** End of its window, by the clock of Redis. */
@@ -53,7 +53,7 @@ export class Block {
     return this.#ends;
   }
 
-  /** Amount of the limit that was used when the block was lent, plus the used part of the block. */
+  /** Amount of the limit that was used when the block was reserved, plus the used part of the block. */
   get used(): number {
     return this.#used - this.#left;
   }
@@ -73,27 +73,27 @@ export class Block {
     return this.#left >= amount && now < this.#endsAt;
   }
 
-  /** Returns whether the limit had too little left for an amount when the block was lent. */
+  /** Returns whether the limit had too little left for an amount when the block was grant. */
   isReached(amount: number, now: number): boolean {
     return this.used + amount > this.#limit && now < this.#endsAt;
   }
 
   /** Uses an amount, and returns the end of the window. */
-  take(amount: number): number {
+  use(amount: number): number {
     this.#left -= amount;
     return this.#ends;
   }
 
   /** Corrects the used amount. @returns The amount that the remaining block cannot cover */
   correct(change: number): number {
-    const owed = Math.max(0, change - this.#left);
-    this.#left += owed - change;
-    this.#used += owed;
-    return owed;
+    const excess = Math.max(0, change - this.#left);
+    this.#left += excess - change;
+    this.#used += excess;
+    return excess;
   }
 
-  /** Reduces the block to an amount. @returns The amount to return to Redis */
-  reduce(most: number): number {
+  /** Shrinks the block to an amount. @returns The amount to return to Redis */
+  shrink(most: number): number {
     const beyond = Math.max(0, this.#left - most);
     this.#left -= beyond;
     this.#used -= beyond;
@@ -103,12 +103,12 @@ export class Block {
   /** Returns the size of the largest allowed block. */
   largest(gateways: number, now: number): number {
     const left = this.isLive(now) ? Math.max(0, this.#limit - this.#used) : this.#limit;
-    return Math.floor(Math.min(this.#limit / this.#parts, left / (PARTS_LEFT * gateways)));
+    return Math.floor(Math.min(this.#limit / this.#perLimit, left / (PARTS_OF_REST * gateways)));
   }
 
   /** Returns the size of the next block, derived from the time that the last one has lasted. */
   #nextSize(now: number): number {
-    const lastedMs = now - this.#borrowedAt;
+    const lastedMs = now - this.#reservedAt;
     if (lastedMs < TOO_SHORT_MS) return 2 * this.#size;
     return lastedMs > TOO_LONG_MS ? this.#size / 2 : this.#size;
   }
@@ -132,20 +132,20 @@ export class Block {
     }
     if (sum <= left) return { least: 0, most: 0 };
     const size = Math.floor(Math.min(this.#nextSize(now), this.largest(gateways, now)));
-    // Without blocks, each waiting exchange would have asked for its own amount.
+    // Without blocks, each queued exchange would have asked for its own amount.
     const most = Math.max(1, size, sum - left);
     this.#size = most;
     return { least: Math.max(0, smallest - left), most };
   }
 
-  /** Adds an amount that was lent. */
-  add(granted: number, lent: Lent): void {
-    if (lent.ends !== this.#ends) this.#left = 0;
+  /** Adds an amount that was reserved. */
+  add(granted: number, grant: Grant): void {
+    if (grant.ends !== this.#ends) this.#left = 0;
     this.#left += granted;
-    this.#used = lent.used + granted;
-    this.#ends = lent.ends;
-    this.#endsAt = lent.endsAt;
-    this.#latestEnd = lent.latestEnd;
-    if (granted > 0) this.#borrowedAt = lent.askedAt;
+    this.#used = grant.used + granted;
+    this.#ends = grant.ends;
+    this.#endsAt = grant.endsAt;
+    this.#latestEnd = grant.latestEnd;
+    if (granted > 0) this.#reservedAt = grant.askedAt;
   }
 }

@@ -6,13 +6,13 @@
  */
 import type { Clock } from "../../exchange/clock.ts";
 import {
-  isHeld,
+  isCountedByFirstLease,
+  type LimitStatus,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
-  type Standing,
 } from "../limiter.ts";
-import type { Plan, Taken } from "./plan.ts";
+import type { SubjectLayout, Verdict } from "./subject_layout.ts";
 import { enforce } from "../verdict.ts";
 
 /** Maximum number of remembered subjects. Beyond it, the oldest is forgotten. */
@@ -25,7 +25,7 @@ const RECHECK_MS = 1000;
 
 interface Exhausted {
   readonly subject: LimitSubject;
-  readonly standings: readonly Standing[];
+  readonly statuses: readonly LimitStatus[];
   readonly knownAt: number;
   readonly endsAt: number;
   recheckAt: number;
@@ -46,14 +46,14 @@ export class ExhaustedWindows {
    * @param reservation Its reservation. Amounts of another lease are not requested again
    * @throws {GatewayError} `rate_limit_exceeded`
    */
-  refuse(subjects: readonly LimitSubject[], { admitted }: Reservation): void {
+  refuse(subjects: readonly LimitSubject[], { countedByFirstLease }: Reservation): void {
     if (this.#known.size === 0) return;
     for (const { name, limits } of subjects) {
       const known = this.#known.get(name);
-      if (known === undefined || name === admitted) continue;
+      if (known === undefined || name === countedByFirstLease) continue;
       const now = this.#clock.monotonic();
       if (now >= known.endsAt || known.subject.limits !== limits) this.#known.delete(name);
-      else if (now < known.recheckAt) this.#repeat(known, subjects, now, admitted);
+      else if (now < known.recheckAt) this.#repeat(known, subjects, now, countedByFirstLease);
       else known.recheckAt = now + RECHECK_MS;
     }
   }
@@ -63,17 +63,21 @@ export class ExhaustedWindows {
    *
    * @param reservation Its reservation. A request of another lease is returned with this refusal
    */
-  remember(subject: LimitSubject, standings: readonly Standing[], reservation: Reservation): void {
-    if (isHeld(subject, reservation)) return;
+  remember(
+    subject: LimitSubject,
+    statuses: readonly LimitStatus[],
+    reservation: Reservation,
+  ): void {
+    if (isCountedByFirstLease(subject, reservation)) return;
     const { name, limits } = subject;
-    const requests = standings.find((one) => one.subject === subject && one.name === "requests");
+    const requests = statuses.find((one) => one.subject === subject && one.name === "requests");
     if (requests === undefined || limits.mode === "observe") return;
     if (requests.used < requests.limit) return;
     const knownAt = this.#clock.monotonic();
     this.#known.delete(name);
     this.#known.set(name, {
       subject,
-      standings,
+      statuses,
       knownAt,
       endsAt: knownAt + requests.resetMs,
       recheckAt: knownAt + RECHECK_MS,
@@ -87,26 +91,26 @@ export class ExhaustedWindows {
    * Forgets a subject that has admitted an exchange and counted its request, because its window is
    * not exhausted any more.
    */
-  forget({ isAdmitted }: Taken, { subject }: Plan, reservation: Reservation): void {
+  forget({ isAdmitted }: Verdict, { subject }: SubjectLayout, reservation: Reservation): void {
     if (!isAdmitted || this.#known.size === 0) return;
-    if (!isHeld(subject, reservation)) this.#known.delete(subject.name);
+    if (!isCountedByFirstLease(subject, reservation)) this.#known.delete(subject.name);
   }
 
   /** Repeats the refusal, if it was about the same subjects. */
   #repeat(
-    { standings, knownAt }: Exhausted,
+    { statuses, knownAt }: Exhausted,
     subjects: readonly LimitSubject[],
     now: number,
-    admitted: Reservation["admitted"],
+    countedByFirstLease: Reservation["countedByFirstLease"],
   ): void {
     const passedMs = now - knownAt;
-    const known: Standing[] = [];
-    for (const standing of standings) {
+    const known: LimitStatus[] = [];
+    for (const status of statuses) {
       const isAsked = subjects.some(({ name, limits }) => {
-        return name === standing.subject.name && limits === standing.subject.limits;
+        return name === status.subject.name && limits === status.subject.limits;
       });
-      if (isAsked) known.push({ ...standing, resetMs: Math.max(1, standing.resetMs - passedMs) });
+      if (isAsked) known.push({ ...status, resetMs: Math.max(1, status.resetMs - passedMs) });
     }
-    enforce(known, { ...NO_RESERVATION, admitted });
+    enforce(known, { ...NO_RESERVATION, countedByFirstLease });
   }
 }

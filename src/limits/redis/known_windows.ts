@@ -1,14 +1,14 @@
 /**
- * The windows of limits in Redis, as this gateway knows them: the last state that Redis returned,
+ * The windows of limits in Redis, as this gateway knows them: the last status that Redis returned,
  * and the amounts that this gateway has used since. While Redis is away, the gateway continues from
- * that state.
+ * that status.
  *
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
 import { RecentMap } from "../../exchange/recent_map.ts";
 import type { WindowedLimit } from "../limit_kinds.ts";
-import { type Change, ofLimit, type Plan, type Taken } from "./plan.ts";
+import { type Change, ofLimit, type SubjectLayout, type Verdict } from "./subject_layout.ts";
 
 /** Number of subjects that are certainly remembered, see {@link RecentMap}. */
 const MAX_SUBJECTS = 50_000;
@@ -24,14 +24,14 @@ export interface KnownWindow {
   /** Amount that this gateway has used of it. */
   own: number;
   /**
-   * Amount that was charged here and not in Redis. Negative if the count in Redis must be lowered.
+   * Amount that is counted here and not in Redis. Negative if the count in Redis must be lowered.
    */
-  unpaid: number;
-  /** Share of this gateway while it decides alone, until the state in Redis is known again. */
+  unsynced: number;
+  /** Share of this gateway while it decides locally, until Redis returns its status again. */
   share: OwnShare | undefined;
 }
 
-/** Share of a window on which this gateway decides alone. */
+/** This gateway's share of a window. */
 export interface OwnShare {
   readonly limit: number;
   left: number;
@@ -39,14 +39,14 @@ export interface OwnShare {
 
 /** Windows of one subject. */
 export interface KnownSubject {
-  plan: Plan;
+  layout: SubjectLayout;
   readonly windows: Partial<Record<WindowedLimit, KnownWindow>>;
-  /** Time at which Redis last returned its state. Monotonic milliseconds. */
-  heardAt: number;
-  /** True if this gateway has decided alone in an outage, and Redis has not decided since then. */
-  isLost: boolean;
-  /** True while the unpaid amounts are being charged. */
-  isBeingPaid: boolean;
+  /** Time at which Redis last returned its status. Monotonic milliseconds. */
+  readAt: number;
+  /** True if this gateway has decided locally in an outage, and Redis has not decided since then. */
+  isLocal: boolean;
+  /** True while the unsynced amounts are being sent. */
+  isSyncing: boolean;
 }
 
 /**
@@ -65,7 +65,7 @@ export class KnownWindows {
   readonly #clock: Clock;
   readonly #subjects = new RecentMap<KnownSubject>(MAX_SUBJECTS);
   /** Time at which Redis failed, if it has not answered since. */
-  #lostAt: number | undefined;
+  #failingSince: number | undefined;
   #sweep: Iterator<KnownSubject> = this.#subjects.youngValues();
 
   constructor(clock: Clock) {
@@ -75,13 +75,13 @@ export class KnownWindows {
   /**
    * Time since which Redis does not answer; the current time while it does. Monotonic milliseconds.
    */
-  get lostAt(): number {
-    return this.#lostAt ?? this.#clock.monotonic();
+  get failingSince(): number {
+    return this.#failingSince ?? this.#clock.monotonic();
   }
 
   /** Notes that Redis does not answer. */
-  lose(): void {
-    this.#lostAt ??= this.#clock.monotonic();
+  noteFailure(): void {
+    this.#failingSince ??= this.#clock.monotonic();
   }
 
   /** Finds a subject. */
@@ -90,51 +90,51 @@ export class KnownWindows {
   }
 
   /** Finds a subject, or adds it. */
-  of(plan: Plan): KnownSubject {
-    const known = this.find(plan.subject.name);
+  of(layout: SubjectLayout): KnownSubject {
+    const known = this.find(layout.subject.name);
     if (known !== undefined) {
-      known.plan = plan;
+      known.layout = layout;
       return known;
     }
     const added: KnownSubject = {
-      plan,
+      layout,
       windows: {},
-      heardAt: -Infinity,
-      isLost: false,
-      isBeingPaid: false,
+      readAt: -Infinity,
+      isLocal: false,
+      isSyncing: false,
     };
-    this.#subjects.set(plan.subject.name, added);
+    this.#subjects.set(layout.subject.name, added);
     return added;
   }
 
   /**
-   * Notes the state that Redis returned.
+   * Notes the status that Redis returned.
    *
-   * @param amounts Amounts that were acquired, if it admits, in the order of {@link Plan.counted}
+   * @param amounts Amounts that were acquired, if it admits, in the order of {@link SubjectLayout.counted}
    */
-  learn(plan: Plan, taken: Taken, amounts: readonly number[] = []): void {
-    const subject = this.of(plan);
-    this.#lostAt = undefined;
-    subject.isLost = false;
-    subject.heardAt = this.#clock.monotonic();
-    for (let index = 0; index < plan.counted.length; index++) {
-      const limit = plan.counted[index];
-      const standing = taken.standings[index];
-      if (limit === undefined || standing === undefined) continue;
-      const ends = ofLimit(taken.ends, index);
+  learn(layout: SubjectLayout, verdict: Verdict, amounts: readonly number[] = []): void {
+    const subject = this.of(layout);
+    this.#failingSince = undefined;
+    subject.isLocal = false;
+    subject.readAt = this.#clock.monotonic();
+    for (let index = 0; index < layout.counted.length; index++) {
+      const limit = layout.counted[index];
+      const status = verdict.statuses[index];
+      if (limit === undefined || status === undefined) continue;
+      const ends = ofLimit(verdict.ends, index);
       const known = subject.windows[limit.name];
       const window = known?.ends === ends
         ? known
-        : this.#begin(subject, limit.name, ends, standing.resetMs);
-      const amount = taken.isAdmitted ? ofLimit(amounts, index) : 0;
-      window.used = standing.used + amount + window.unpaid;
+        : this.#begin(subject, limit.name, ends, status.resetMs);
+      const amount = verdict.isAdmitted ? ofLimit(amounts, index) : 0;
+      window.used = status.used + amount + window.unsynced;
       window.own += amount;
       window.share = undefined;
     }
   }
 
   /**
-   * Lists subjects whose state Redis has not returned for some time, so that other gateways can
+   * Lists subjects whose status Redis has not returned for some time, so that other gateways can
    * have used more. Each call checks a few subjects, and repeated calls check all of them in turn.
    *
    * @param count Number of subjects to check
@@ -145,15 +145,15 @@ export class KnownWindows {
     for (let looked = 0; looked < count; looked++) {
       const next = this.#sweep.next();
       if (next.done === true) return void (this.#sweep = this.#subjects.youngValues());
-      const { heardAt, isLost, windows } = next.value;
-      if (isLost || now - heardAt < ms) continue;
+      const { readAt, isLocal, windows } = next.value;
+      if (isLocal || now - readAt < ms) continue;
       if (Object.values(windows).some(({ until }) => until > now)) yield next.value;
     }
   }
 
   /** Notes corrections of amounts that Redis has counted. */
-  correct(plan: Plan, changes: readonly Change[]): void {
-    const windows = this.find(plan.subject.name)?.windows;
+  correct(layout: SubjectLayout, changes: readonly Change[]): void {
+    const windows = this.find(layout.subject.name)?.windows;
     if (windows === undefined) return;
     for (const { limit, ends, change } of changes) {
       const window = windows[limit.name];
@@ -176,7 +176,7 @@ export class KnownWindows {
         until: now + resetMs,
         used: 0,
         own: 0,
-        unpaid: 0,
+        unsynced: 0,
         share: undefined,
       };
     }

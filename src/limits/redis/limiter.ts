@@ -1,36 +1,41 @@
 /**
  * Limits that many gateways share through Redis. The keys of each subject are in one slot of a
- * Cluster. An exchange asks for its key, its team and its provider, in this order, with one script
- * each, by the server's clock. If one of them refuses, the amounts at the earlier ones are
- * returned.
+ * Cluster. An exchange acquires a lease of its key, its team and its provider, in this order, with
+ * one script each, by the server's clock. If one of them refuses, the earlier leases are undone.
  *
- * While Redis fails, each gateway counts alone against its share of every limit. The amounts that
- * were used in that time are charged when Redis is back.
+ * While Redis fails, each gateway decides locally, on its share of every limit. It syncs the counted
+ * amounts when Redis is back. See `membership.ts` for the states of a gateway.
  *
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
-import { type AskedSubject, AskedSubjects } from "./asked_subjects.ts";
-import type { Division } from "./borrowed_share.ts";
-import { BorrowedShares, DIVISION } from "./borrowed_shares.ts";
+import { type SubjectLease, SubjectLeases } from "./subject_leases.ts";
+import type { BlockSizes } from "./subject_blocks.ts";
+import { BLOCK_SIZES, BlockPool } from "./block_pool.ts";
 import { ExhaustedWindows } from "./exhausted_windows.ts";
 import { type FleetMemory, Membership } from "./membership.ts";
 import {
   type Lease,
   type Limiter,
+  type LimitStatus,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
-  type Standing,
 } from "../limiter.ts";
 import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
 import { OpenLeases } from "./open_leases.ts";
-import { type Plan, planOf, type Taken, toAmountsTaken, toCounted } from "./plan.ts";
-import { LOOK } from "./scripts.ts";
+import {
+  layoutOf,
+  reservedAmounts,
+  type SubjectLayout,
+  toCountable,
+  type Verdict,
+} from "./subject_layout.ts";
+import { READ_ONLY } from "./scripts.ts";
 import { BACKGROUND_MS, Settlements } from "./settlements.ts";
-import { type Take, toTake } from "./take.ts";
+import { type Acquire, toAcquire } from "./acquire.ts";
 import { enforce, findRefusing, toLease } from "../verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
@@ -38,14 +43,14 @@ const RENEW_MS = 3000;
 
 /** The same interval while it waits for other gateways after an outage. Milliseconds. */
 const REJOIN_MS = 250;
-/** Number of subjects whose state a gateway checks in each interval. */
+/** Number of subjects whose status a gateway checks in each interval. */
 const REFRESHED = 100;
 
 /** Limiter that counts in Redis. */
 export class RedisLimiter implements Limiter {
   readonly #client: RedisClient;
   readonly #clock: Clock;
-  readonly #take: Take;
+  readonly #acquire: Acquire;
   readonly #id = crypto.randomUUID().slice(0, 13);
   readonly #membership: Membership;
   readonly #known: KnownWindows;
@@ -53,18 +58,18 @@ export class RedisLimiter implements Limiter {
   readonly #open: OpenLeases;
   readonly #settlements: Settlements;
   readonly #exhausted: ExhaustedWindows;
-  readonly #shares: BorrowedShares;
-  readonly #subjects: AskedSubjects;
+  readonly #pool: BlockPool;
+  readonly #leases: SubjectLeases;
   #fallbacks = 0;
   #isStarted = false;
-  #isResuming = false;
+  #isRejoining = false;
   #isClosed = false;
   #cancelRenewal = (): void => {};
 
-  constructor(client: RedisClient, clock: Clock, division: Division = DIVISION) {
+  constructor(client: RedisClient, clock: Clock, sizes: BlockSizes = BLOCK_SIZES) {
     this.#client = client;
     this.#clock = clock;
-    this.#take = toTake(client);
+    this.#acquire = toAcquire(client);
     this.#membership = new Membership(client, clock, this.#id);
     this.#open = new OpenLeases(client);
     this.#known = new KnownWindows(clock);
@@ -72,22 +77,22 @@ export class RedisLimiter implements Limiter {
       clock,
       this.#known,
       this.#membership,
-      (plan) => this.#open.count(plan),
+      (layout) => this.#open.count(layout),
     );
     this.#settlements = new Settlements(client, () => this.#open.doubt());
     this.#exhausted = new ExhaustedWindows(clock);
-    const parts = { take: this.#take, settlements: this.#settlements, known: this.#known };
+    const parts = { acquire: this.#acquire, settlements: this.#settlements, known: this.#known };
     const gateways = () => this.#membership.gateways;
-    this.#shares = new BorrowedShares({ ...parts, clock, gateways, division });
-    this.#subjects = new AskedSubjects({
+    this.#pool = new BlockPool({ ...parts, clock, gateways, sizes });
+    this.#leases = new SubjectLeases({
       ...parts,
       client,
       id: this.#id,
       local: this.#local,
       open: this.#open,
-      shares: this.#shares,
+      pool: this.#pool,
       exhausted: this.#exhausted,
-      isWaiting: () => this.#isWaiting,
+      staysLocal: () => this.#staysLocal,
     });
   }
 
@@ -105,94 +110,94 @@ export class RedisLimiter implements Limiter {
 
   /** Joins the gateways that share the limits. */
   async start(): Promise<void> {
-    if (!this.#isStarted) this.#client.onUp(() => void this.#resume());
+    if (!this.#isStarted) this.#client.onUp(() => void this.#rejoin());
     this.#isStarted = true;
     await this.#renew();
     if (!this.#isClosed) this.#cancelRenewal = this.#clock.timer(RENEW_MS, () => void this.start());
   }
 
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease> {
-    if (reservation.admitted === undefined) this.#membership.count();
+    if (reservation.countedByFirstLease === undefined) this.#membership.count();
     this.#exhausted.refuse(subjects, reservation);
-    const asked: AskedSubject[] = [];
+    const leases: SubjectLease[] = [];
     for (const subject of subjects) {
-      const one = this.#subjects.take(subject, reservation);
-      if (one === undefined) return this.#askOthers(subjects, asked, reservation);
-      asked.push(one);
+      const lease = this.#leases.acquireFromBlocks(subject, reservation);
+      if (lease === undefined) return this.#acquireRest(subjects, leases, reservation);
+      leases.push(lease);
     }
-    return this.#admit(asked, reservation);
+    return this.#toLease(leases, reservation);
   }
 
-  async status(subject: LimitSubject): Promise<Standing[]> {
+  async status(subject: LimitSubject): Promise<LimitStatus[]> {
     void this.#settlements.flush();
-    const plan = planOf(subject);
+    const layout = layoutOf(subject);
     try {
-      return (await this.#look(plan)).standings;
+      return (await this.#read(layout)).statuses;
     } catch {
-      return this.#local.standings(plan);
+      return this.#local.statuses(layout);
     }
   }
 
-  /** Leaves the gateways that share the limits, and charges the unpaid amounts. */
+  /** Syncs the remaining amounts, and leaves the gateways that share the limits. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelRenewal();
-    this.#shares.end();
-    await this.#payOwed();
+    this.#pool.end();
+    await this.#catchUp();
     await this.#membership.leave();
   }
 
-  /** Asks for the subjects that were not asked for yet. */
-  async #askOthers(
+  /** Acquires the leases of the remaining subjects. */
+  async #acquireRest(
     subjects: readonly LimitSubject[],
-    asked: AskedSubject[],
+    leases: SubjectLease[],
     reservation: Reservation,
   ): Promise<Lease> {
-    for (const subject of subjects.slice(asked.length)) {
-      const one = this.#subjects.take(subject, reservation) ??
-        await this.#subjects.ask(subject, reservation);
-      asked.push(one);
-      if (one.isRefused) return await this.#refuse(subjects, asked, reservation);
+    for (const subject of subjects.slice(leases.length)) {
+      const lease = this.#leases.acquireFromBlocks(subject, reservation) ??
+        await this.#leases.acquire(subject, reservation);
+      leases.push(lease);
+      if (lease.isRefused) return await this.#refuse(subjects, leases, reservation);
     }
-    const areAllAnswered = asked.every(({ isAnswered }) => isAnswered);
-    return areAllAnswered ? this.#admit(asked, reservation) : this.#decide(asked, reservation);
+    const areAllAnswered = leases.every(({ isAnswered }) => isAnswered);
+    return areAllAnswered
+      ? this.#toLease(leases, reservation)
+      : this.#decideLocally(leases, reservation);
   }
 
-  /** Admits an exchange that all subjects have admitted. */
-  #admit(asked: readonly AskedSubject[], reservation: Reservation): Lease {
-    return toLease(enforce(standingsOf(asked), reservation), this.#toRelease(asked));
+  /** Makes the lease of an exchange that all subjects have admitted. */
+  #toLease(leases: readonly SubjectLease[], reservation: Reservation): Lease {
+    return toLease(enforce(statusesOf(leases), reservation), this.#releaseOf(leases));
   }
 
-  /** Reads the state of a subject's limits. */
-  async #look(plan: Plan, deadlineMs?: number): Promise<Taken> {
-    const amounts = toAmountsTaken(plan, NO_RESERVATION);
-    const taken = await this.#take(
-      { plan, id: LOOK, takesRequests: false, amounts },
+  /** Reads the status of a subject's limits. */
+  async #read(layout: SubjectLayout, deadlineMs?: number): Promise<Verdict> {
+    const amounts = reservedAmounts(layout, NO_RESERVATION);
+    const verdict = await this.#acquire(
+      { layout, id: READ_ONLY, countsRequests: false, amounts },
       { deadlineMs },
     );
-    if (this.#known.find(plan.subject.name)?.isLost !== true) this.#known.learn(plan, taken);
-    return taken;
+    if (this.#known.find(layout.subject.name)?.isLocal !== true) this.#known.learn(layout, verdict);
+    return verdict;
   }
 
   /**
-   * Refuses an exchange: returns the amounts that it has acquired, and reads the limits of the
-   * other subjects.
+   * Refuses an exchange: undoes its leases, and reads the status of the other subjects.
    */
   async #refuse(
     subjects: readonly LimitSubject[],
-    asked: readonly AskedSubject[],
+    leases: readonly SubjectLease[],
     reservation: Reservation,
   ): Promise<Lease> {
-    for (const one of asked) one.giveBack();
-    const rest = subjects.slice(asked.length).map((subject) => this.status(subject));
-    const known = standingsOf(asked);
-    const standings = [...known, ...(await Promise.all(rest)).flat()];
-    const refusing = asked.at(-1);
+    for (const lease of leases) lease.undo();
+    const rest = subjects.slice(leases.length).map((subject) => this.status(subject));
+    const statuses = [...statusesOf(leases), ...(await Promise.all(rest)).flat()];
+    const refusing = leases.at(-1);
     if (refusing !== undefined) {
-      this.#exhausted.remember(refusing.plan.subject, standings, reservation);
+      this.#exhausted.remember(refusing.layout.subject, statuses, reservation);
     }
-    enforce(standings, reservation);
-    // Redis refuses by the same state.
+    enforce(statuses, reservation);
+    // Redis refuses by the same status.
     throw new Error("Cannot count: Redis refuses, and no limit is reached");
   }
 
@@ -200,35 +205,36 @@ export class RedisLimiter implements Limiter {
    * Decides locally about the subjects for which Redis failed. It does not wait between the check
    * and the count, so no other exchange can intervene.
    */
-  #decide(asked: readonly AskedSubject[], reservation: Reservation): Lease {
-    // If this gateway decides about the key, which is the first subject, it has also decided about
-    // the first lease.
-    if (reservation.admitted === undefined || asked[0]?.isAnswered === true) this.#fallbacks++;
-    if (!this.#client.health.isUp) this.#membership.lost();
-    const unanswered = asked.filter(({ isAnswered }) => !isAnswered);
-    for (const { plan } of unanswered) this.#local.lose(plan);
-    const standings = standingsOf(asked);
-    if (findRefusing(standings, reservation).length > 0) {
-      for (const one of asked) one.giveBack();
+  #decideLocally(leases: readonly SubjectLease[], reservation: Reservation): Lease {
+    // Each exchange counts once: a local decision about the key, which is the first subject, was
+    // also made for the first lease.
+    const isFirst = reservation.countedByFirstLease === undefined;
+    if (isFirst || leases[0]?.isAnswered === true) this.#fallbacks++;
+    if (!this.#client.health.isUp) this.#membership.failed();
+    const unanswered = leases.filter(({ isAnswered }) => !isAnswered);
+    for (const { layout } of unanswered) this.#local.noteFailure(layout);
+    const statuses = statusesOf(leases);
+    if (findRefusing(statuses, reservation).length > 0) {
+      for (const lease of leases) lease.undo();
     }
-    const terms = enforce(standings, reservation);
-    for (const one of unanswered) one.decide(reservation);
-    this.#subjects.chargeIfUp(); // once: it reads the bills of all subjects
-    return toLease(terms, this.#toRelease(asked));
+    const terms = enforce(statuses, reservation);
+    for (const lease of unanswered) lease.decideLocally(reservation);
+    this.#leases.syncIfUp(); // once: it reads the unsynced amounts of all subjects
+    return toLease(terms, this.#releaseOf(leases));
   }
 
-  /** True while other gateways can have uncharged calls that they admitted in an outage. */
-  get #isWaiting(): boolean {
-    return this.#membership.isWaiting && !this.#client.isCluster;
+  /** True while local decisions stay local. In a Cluster, Redis decides as soon as it answers. */
+  get #staysLocal(): boolean {
+    return this.#membership.staysLocal && !this.#client.isCluster;
   }
 
-  #toRelease(asked: readonly AskedSubject[]): Lease["release"] {
+  #releaseOf(leases: readonly SubjectLease[]): Lease["release"] {
     let isOpen = true;
     return (used, isUndone = false) => {
       if (!isOpen) return;
       isOpen = false;
-      const counted = toCounted(used);
-      for (const one of asked) one.release(counted, isUndone);
+      const counted = toCountable(used);
+      for (const lease of leases) lease.release(counted, isUndone);
     };
   }
 
@@ -236,56 +242,58 @@ export class RedisLimiter implements Limiter {
    * Brings Redis up to date after an outage. The server can have lost counts, or another server can
    * have become the primary.
    */
-  async #resume(): Promise<void> {
+  async #rejoin(): Promise<void> {
     if (this.#isClosed) return;
     this.#open.doubt();
     await this.#renew();
-    if (this.#isResuming) return;
-    this.#isResuming = true;
-    while (!this.#isClosed && this.#isWaiting && this.#client.health.isUp) {
+    if (this.#isRejoining) return;
+    this.#isRejoining = true;
+    while (!this.#isClosed && this.#staysLocal && this.#client.health.isUp) {
       await new Promise<void>((resolve) =>
         this.#clock.timer(REJOIN_MS, resolve, { isBackground: true })
       );
       await this.#renew();
     }
-    this.#isResuming = false;
+    this.#isRejoining = false;
   }
 
   async #renew(): Promise<void> {
-    this.#shares.giveBackIdle();
+    this.#pool.returnIdle();
     try {
       await this.#settlements.flush();
-      // Other gateways wait until this one joins, so its unpaid amounts must be charged before.
-      if (this.#membership.isAway) await Promise.all([this.#open.renew(), this.#payOwed()]);
+      // Other gateways wait until this one has rejoined, so it syncs before.
+      if (this.#membership.state !== "normal") {
+        await Promise.all([this.#open.renew(), this.#catchUp()]);
+      }
       await this.#membership.renew();
-      if (!this.#membership.isAway) await this.#settlements.charge(this.#local.reviews());
+      if (this.#membership.state === "normal") await this.#settlements.sync(this.#local.rereads());
       await this.#open.renew();
-      await this.#payOwed();
+      await this.#catchUp();
       await this.#refresh();
     } catch {
       // The next interval tries again.
     }
   }
 
-  /** Reads the state of some subjects again, because other gateways can have used them. */
+  /** Reads the status of some subjects again, because other gateways can have used them. */
   async #refresh(): Promise<void> {
     if (this.#membership.gateways === 1) return;
     const stale = Array.from(this.#known.stale(REFRESHED, RENEW_MS));
-    await Promise.allSettled(stale.map(({ plan }) => this.#look(plan, BACKGROUND_MS)));
+    await Promise.allSettled(stale.map(({ layout }) => this.#read(layout, BACKGROUND_MS)));
   }
 
-  /** Sends the settlements and charges that could not be sent while Redis was away. */
-  async #payOwed(): Promise<void> {
+  /** Sends everything that could not be sent while Redis was away. */
+  async #catchUp(): Promise<void> {
     await this.#settlements.flush();
-    await this.#settlements.payOwed();
-    await this.#subjects.charge();
+    await this.#settlements.retryUnsent();
+    await this.#leases.sync();
   }
 }
 
-/** Returns the state of the limits of some subjects, in their order. */
-function standingsOf(asked: readonly AskedSubject[]): readonly Standing[] {
-  const [first] = asked;
-  return asked.length === 1 && first !== undefined
-    ? first.standings
-    : asked.flatMap(({ standings }) => standings);
+/** Returns the status of the limits of some subjects, in their order. */
+function statusesOf(leases: readonly SubjectLease[]): readonly LimitStatus[] {
+  const [first] = leases;
+  return leases.length === 1 && first !== undefined
+    ? first.statuses
+    : leases.flatMap(({ statuses }) => statuses);
 }

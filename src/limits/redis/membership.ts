@@ -1,6 +1,17 @@
 /**
- * The gateways that share limits through Redis: their number, and this gateway's part of the
- * traffic. While Redis is away, this gateway decides alone about the same part of each limit.
+ * The gateways that share limits through Redis: their number, and this gateway's share of the
+ * traffic. While Redis is away, this gateway decides locally on the same share of each limit.
+ *
+ * | state       | meaning                                         | next state                      |
+ * | ----------- | ----------------------------------------------- | ------------------------------- |
+ * | `normal`    | Redis decides                                   | `away`, at `failed`             |
+ * | `away`      | Redis has answered no renewal since it failed   | `rejoining`, at a renewal       |
+ * | `rejoining` | Redis answers, other gateways can still be away | `normal`, when all have renewed |
+ * |             |                                                 | or after 10 s; `away` as above  |
+ *
+ * In `away` and `rejoining`, this gateway decides locally about each subject for which Redis has
+ * failed, because other gateways can have unsynced calls: until the next state is `normal`, but for
+ * at most 20 s after the last failure ({@link Membership.staysLocal}).
  *
  * @module
  */
@@ -26,8 +37,8 @@ export const UNKNOWN_GATEWAYS = 10;
 const PERIOD_MS = 60_000;
 
 /**
- * Time after the last decision in an outage when Redis decides again, even if no gateway can join.
- * Milliseconds.
+ * Time after the last failure when Redis decides again about all subjects, even if no gateway can
+ * rejoin. Milliseconds.
  */
 const MAX_WAIT_MS = 2 * LEASE_MS.redis;
 
@@ -48,8 +59,8 @@ interface Fleet {
 
 /** The gateways, as known after a join. */
 interface Joined extends Fleet {
-  /** Number of gateways that have joined since a certain time. */
-  readonly back: number;
+  /** Number of gateways that have renewed in the round. */
+  readonly renewed: number;
 }
 
 const NO_FLEET: Fleet = { gateways: 0, others: 0 };
@@ -79,15 +90,16 @@ export class Membership {
    * all others have renewed after this gateway joined.
    */
   #rateKnown: number | undefined;
-  /** The smallest rate since {@link #askedAt}. */
-  #rateSince = Infinity;
+  /** The smallest rate in the round. */
+  #rateInRound = Infinity;
   /**
-   * Time of a renewal of this gateway. Once all others have renewed after it, they know this
-   * gateway's rate.
+   * Time of the renewal of this gateway that began a round. When all others have renewed after it,
+   * they know this gateway's rate, and the next round begins. `undefined` before the first renewal
+   * and in the state `away`.
    */
-  #askedAt: number | undefined;
-  /** Last time at which Redis did not answer. Kept until all gateways are back. */
-  #lostAt: number | undefined;
+  #roundBegan: number | undefined;
+  /** Last time at which Redis failed to decide; `undefined` in the state `normal`. */
+  #failedAt: number | undefined;
   /** Time of the last successful renewal, and the generation of the server that it went to. */
   #renewedAt = -Infinity;
   #generation = 0;
@@ -101,7 +113,7 @@ export class Membership {
     this.#join = client.command({
       script: JOIN,
       write: (mine) => {
-        this.#rateSince = Math.min(this.#rateSince, mine.rate); // known even if the answer is lost
+        this.#rateInRound = Math.min(this.#rateInRound, mine.rate); // known even if the answer is lost
         const keys = { gatewaysKey: GATEWAYS, ratesKey: RATES };
         return { ...keys, id, lifeMs: LEASE_MS.redis, ...mine };
       },
@@ -123,44 +135,44 @@ export class Membership {
   }
 
   /**
-   * Divisor of limits while this gateway decides alone: three quarters of each limit are divided by
+   * Divisor of limits for the share of this gateway: three quarters of each limit are divided by
    * traffic and the rest evenly, so that a gateway without traffic has a quarter of an even share.
    * The formula uses whole numbers, so that gateways with equal traffic have exactly equal shares.
    *
-   * The parts of all gateways add up to at most one limit, although they learn of each other at
+   * The shares of all gateways add up to at most one limit, although they learn of each other at
    * different times: each gateway counts itself with the smallest rate that another one can know,
    * and others with the largest rate that it knows. A gateway that some others possibly do not know
-   * yet has no part.
+   * yet has no share.
    */
   get divisor(): number {
     const { gateways, others } = larger(this.#seen, this.#seenBefore);
     if (gateways === 0) return this.gateways;
     if (gateways > 1 && this.#rateKnown === undefined) return Infinity;
-    const own = Math.min(this.#rateKnown ?? Infinity, this.#rateSince);
+    const own = Math.min(this.#rateKnown ?? Infinity, this.#rateInRound);
     const calls = own + others;
     if (calls === 0) return gateways;
     return (4 * calls * gateways) / (3 * own * gateways + calls);
   }
 
-  /** True while Redis is away, and until all gateways are back. */
-  get isAway(): boolean {
-    return this.#lostAt !== undefined;
+  /** State of this gateway, see the table above. */
+  get state(): "normal" | "away" | "rejoining" {
+    if (this.#failedAt === undefined) return "normal";
+    return this.#roundBegan === undefined ? "away" : "rejoining";
   }
 
   /**
-   * True while other gateways can have uncharged calls that they admitted in an outage. Each
-   * gateway still stays within its share. The wait for a gateway ends after the lifetime of a
-   * membership.
+   * True while other gateways can have unsynced calls of an outage, so this gateway must stay
+   * within its share.
    */
-  get isWaiting(): boolean {
-    if (this.#lostAt === undefined || this.gateways === 1) return false;
-    return this.#clock.monotonic() - this.#lostAt < MAX_WAIT_MS;
+  get staysLocal(): boolean {
+    if (this.#failedAt === undefined || this.gateways === 1) return false;
+    return this.#clock.monotonic() - this.#failedAt < MAX_WAIT_MS;
   }
 
-  /** Notes that Redis is away. */
-  lost(): void {
-    this.#lostAt = this.#clock.monotonic();
-    this.#askedAt = undefined;
+  /** Notes that Redis failed to decide: the next state is `away`. */
+  failed(): void {
+    this.#failedAt = this.#clock.monotonic();
+    this.#roundBegan = undefined;
   }
 
   /**
@@ -176,45 +188,47 @@ export class Membership {
 
   /** Joins or renews, and reads the state of the others. */
   async renew(): Promise<void> {
-    this.#turn();
+    this.#turnPeriod();
     const rate = this.#rate();
     const now = this.#clock.monotonic();
     const { generation } = this.#client;
     const hasLapsed = now - this.#renewedAt >= LEASE_MS.redis || generation !== this.#generation;
-    // In an outage all gateways keep the parts that they had before.
-    if (hasLapsed && !this.isAway) this.#forgetOwnPart();
-    const [lostAt, askedAt] = [this.#lostAt, this.#askedAt];
-    // Redis counts whole milliseconds: the one in which this gateway asked does not count.
-    const sinceMs = askedAt === undefined ? -1 : Math.max(0, Math.floor(now - askedAt) - 1);
+    // In an outage all gateways keep the shares that they had before.
+    if (hasLapsed && this.state === "normal") this.#forgetOwnShare();
+    const [failedAt, roundBegan] = [this.#failedAt, this.#roundBegan];
+    // Redis counts whole milliseconds: the one in which the round began does not count.
+    const sinceMs = roundBegan === undefined ? -1 : Math.max(0, Math.floor(now - roundBegan) - 1);
     const joined = await this.#join({ rate, sinceMs });
     [this.#renewedAt, this.#generation] = [now, generation];
     this.#seen = larger(this.#seen, joined);
     this.#memory?.noteGateways(this.gateways);
-    // Another renewal can have been answered meanwhile, or Redis was lost.
-    if (lostAt === this.#lostAt && askedAt === this.#askedAt) this.#hear(joined, rate);
+    // Another renewal can have been answered meanwhile, or Redis can have failed.
+    if (failedAt === this.#failedAt && roundBegan === this.#roundBegan) {
+      this.#endRound(joined, rate);
+    }
   }
 
   /** Other gateways can have forgotten this one, as if it had not joined. */
-  #forgetOwnPart(): void {
-    this.#askedAt = undefined;
+  #forgetOwnShare(): void {
+    this.#roundBegan = undefined;
     this.#rateKnown = undefined;
   }
 
   /**
-   * Notes when all others have renewed: then they know this gateway's rate, and after an outage all
-   * are back. The wait for a gateway ends after the lifetime of a membership.
+   * Ends the round if all others have renewed in it: the next state is `normal`. A round is not
+   * longer than the lifetime of a membership, after which a gateway that has not renewed is gone.
    */
-  #hear({ gateways, back }: Joined, rate: number): void {
+  #endRound({ gateways, renewed }: Joined, rate: number): void {
     const now = this.#clock.monotonic();
-    this.#askedAt ??= now;
-    const expected = this.isAway ? this.gateways : gateways;
-    const haveAllRenewed = expected === 1 || back >= expected ||
-      now - this.#askedAt >= LEASE_MS.redis;
+    this.#roundBegan ??= now; // in the state `away`: it is now `rejoining`
+    const expected = this.state === "normal" ? gateways : this.gateways;
+    const haveAllRenewed = expected === 1 || renewed >= expected ||
+      now - this.#roundBegan >= LEASE_MS.redis;
     if (!haveAllRenewed) return;
-    this.#rateKnown = this.#rateSince;
-    this.#rateSince = rate;
-    this.#askedAt = now;
-    this.#lostAt = undefined;
+    this.#rateKnown = this.#rateInRound;
+    this.#rateInRound = rate;
+    this.#roundBegan = now;
+    this.#failedAt = undefined;
   }
 
   /** Leaves. */
@@ -235,7 +249,7 @@ export class Membership {
     return Math.round(this.#calls + this.#callsBefore * leftMs / PERIOD_MS);
   }
 
-  #turn(): void {
+  #turnPeriod(): void {
     const lateMs = this.#clock.monotonic() - this.#periodEnd;
     if (lateMs < 0) return;
     this.#callsBefore = lateMs < PERIOD_MS ? this.#calls : 0;
@@ -248,8 +262,8 @@ export class Membership {
 
 /** Reads the answer of {@link JOIN}. */
 function readFleet(answer: unknown, own: number): Joined {
-  const [gateways, calls, back] = Array.isArray(answer) ? answer : [];
-  const isSound = [gateways, calls, back].every(Number.isInteger) && gateways >= 1;
+  const [gateways, calls, renewed] = Array.isArray(answer) ? answer : [];
+  const isSound = [gateways, calls, renewed].every(Number.isInteger) && gateways >= 1;
   if (!isSound) throw new Error("no count of gateways");
-  return { gateways, others: Math.max(0, calls - own), back };
+  return { gateways, others: Math.max(0, calls - own), renewed };
 }

@@ -7,7 +7,7 @@
 import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
 import { LEASE_MS } from "../limiter.ts";
-import type { Plan } from "./plan.ts";
+import type { SubjectLayout } from "./subject_layout.ts";
 import { RENEW, type RenewCall } from "./scripts.ts";
 import { BACKGROUND_MS, BATCH } from "./settlements.ts";
 
@@ -43,24 +43,24 @@ export class OpenLeases {
   }
 
   /** Adds an exchange. */
-  add({ openKey }: Plan, id: string): void {
+  add({ openKey }: SubjectLayout, id: string): void {
     const ids = this.#open.get(openKey);
     if (ids === undefined) this.#open.set(openKey, new Set([id]));
     else ids.add(id);
   }
 
   /** Returns whether an exchange is open. */
-  has({ openKey }: Plan, id: string): boolean {
+  has({ openKey }: SubjectLayout, id: string): boolean {
     return this.#open.get(openKey)?.has(id) === true;
   }
 
   /** Returns the number of open exchanges of a subject. */
-  count({ openKey }: Plan): number {
+  count({ openKey }: SubjectLayout): number {
     return this.#open.get(openKey)?.size ?? 0;
   }
 
   /** Removes an exchange. */
-  delete({ openKey: key }: Plan, id: string): void {
+  delete({ openKey: key }: SubjectLayout, id: string): void {
     const ids = this.#open.get(key);
     ids?.delete(id);
     if (ids?.size === 0) this.#open.delete(key);

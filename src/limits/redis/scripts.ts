@@ -118,16 +118,16 @@ if granted > 0 then add(count, granted) end
 return {granted, now, 0, used, ends}`,
 );
 
-/** Id of a call that only reads the state. */
-export const LOOK = "";
+/** Id of a call that only reads the status. */
+export const READ_ONLY = "";
 /** Id of a call that needs no concurrency slot. */
-export const NO_PLACE = "-";
+export const NO_SLOT = "-";
 
-/** Acquires all limits of a subject, or none of them. It can also only read their state. */
+/** Acquires all limits of a subject, or none of them. It can also only read their status. */
 export interface AcquireCall {
   readonly countsKey: string;
   readonly openKey: string;
-  /** Id of the exchange, {@link LOOK} or {@link NO_PLACE}. */
+  /** Id of the exchange, {@link READ_ONLY} or {@link NO_SLOT}. */
   readonly id: string;
   /** Lifetime of a lease. Milliseconds. */
   readonly lifeMs: number;
@@ -175,14 +175,14 @@ end
 if concurrency >= 0 then
   redis.call('ZREMRANGEBYSCORE', openKey, '-inf', now)
   reply[3] = redis.call('ZCARD', openKey)
-  if id ~= '${NO_PLACE}' and reply[3] >= concurrency then isReached = true end
+  if id ~= '${NO_SLOT}' and reply[3] >= concurrency then isReached = true end
 end
-if id == '${LOOK}' or (isReached and not isObserved) then
+if id == '${READ_ONLY}' or (isReached and not isObserved) then
   reply[1] = 0
   return reply
 end
 for _, count in ipairs(counts) do add(count, count.amount) end
-if concurrency >= 0 and id ~= '${NO_PLACE}' then
+if concurrency >= 0 and id ~= '${NO_SLOT}' then
   redis.call('ZADD', openKey, now + lifeMs, id)
   redis.call('PEXPIRE', openKey, lifeMs)
 end

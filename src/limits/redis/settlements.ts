@@ -11,20 +11,19 @@ import type { Late, RedisCommand } from "../../storage/redis_command.ts";
 import { firstLine, isReply } from "../../storage/redis_deadline.ts";
 import { isOfCalls } from "../limit_kinds.ts";
 import { type Amounts, unitOf } from "../limiter.ts";
-import type { Bill } from "./local_decisions.ts";
 import {
   type Change,
   ofLimit,
-  type Outcome,
-  type Plan,
-  type Settled,
-  type Taken,
-  toWhole,
-} from "./plan.ts";
+  type SettleResult,
+  type SubjectLayout,
+  toWholeCount,
+  type Verdict,
+  type WindowStatus,
+} from "./subject_layout.ts";
 import { SETTLE, type SettleCall } from "./scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
-const MAX_OWED = 100_000;
+const MAX_UNSENT = 100_000;
 /** Maximum number of scripts that are sent together. */
 export const BATCH = 100;
 /** Deadline of commands that no caller waits for. Milliseconds. */
@@ -32,17 +31,25 @@ export const BACKGROUND_MS = 1000;
 
 /** Settlement of exchanges of one subject: the sums of their changes in Redis. */
 export interface SubjectSettlement {
-  readonly plan: Plan;
+  readonly layout: SubjectLayout;
   /** Ids of exchanges that are over. */
   readonly ids: string[];
   /** Sums of changes for each limit and window, and of the excess over the reservations. */
   readonly sums: (Change & { change: number; excess: number })[];
 }
 
-type Report = (settlement: SubjectSettlement, outcome: Outcome) => void;
+/** Unsynced amounts of a subject, in windows that are not over. */
+export interface SubjectSync {
+  readonly layout: SubjectLayout;
+  readonly changes: readonly Change[];
+  /** Receives the result in Redis. */
+  done(result: SettleResult): void;
+}
+
+type OnResult = (settlement: SubjectSettlement, result: SettleResult) => void;
 
 /** Errors of a Redis that cannot run any command now. The same command can succeed later. */
-const STATES = new RegExp(
+const TEMPORARY_ERRORS = new RegExp(
   [
     "READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS",
     "BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE",
@@ -52,17 +59,17 @@ const STATES = new RegExp(
 /** Sends settlements. */
 export class Settlements {
   readonly #client: RedisClient;
-  readonly #settle: RedisCommand<SubjectSettlement, readonly Settled[]>;
-  readonly #keptOpen: () => void;
+  readonly #settle: RedisCommand<SubjectSettlement, readonly WindowStatus[]>;
+  readonly #onUnclear: () => void;
   /** Settlements that will be sent together next. */
   #pending = new Map<string, SubjectSettlement>();
   /** Settlements that could not be sent. */
-  readonly #owed = new Map<string, SubjectSettlement>();
+  readonly #unsent = new Map<string, SubjectSettlement>();
 
-  /** @param keptOpen Called if Redis can still count ended exchanges as open */
-  constructor(client: RedisClient, keptOpen: () => void) {
+  /** @param onUnclear Called if Redis can still count ended exchanges as open */
+  constructor(client: RedisClient, onUnclear: () => void) {
     this.#client = client;
-    this.#keptOpen = keptOpen;
+    this.#onUnclear = onUnclear;
     this.#settle = client.command({ script: SETTLE, write: toCall, read: readSettled });
   }
 
@@ -71,9 +78,9 @@ export class Settlements {
    *
    * @param id Id of an exchange that is over and was counted as open
    */
-  add(plan: Plan, id: string | undefined, changes: readonly Change[]): void {
+  add(layout: SubjectLayout, id: string | undefined, changes: readonly Change[]): void {
     if (this.#pending.size === 0) setImmediate(() => void this.flush());
-    merge(this.#pending, { plan, ids: id === undefined ? [] : [id], sums: changes.map(toSum) });
+    merge(this.#pending, { layout, ids: id === undefined ? [] : [id], sums: changes.map(toSum) });
   }
 
   /** Returns whether a settlement of a subject was not sent yet. */
@@ -86,37 +93,37 @@ export class Settlements {
     if (this.#pending.size === 0) return;
     const settlements = Array.from(this.#pending.values());
     this.#pending = new Map();
-    const report: Report = (settlement, outcome) => {
-      if (outcome === undefined) this.#owe(settlement);
+    const onResult: OnResult = (settlement, result) => {
+      if (result === undefined) this.#keepUnsent(settlement);
     };
-    await Promise.all(settlements.map((settlement) => this.send(settlement, report)));
+    await Promise.all(settlements.map((settlement) => this.send(settlement, onResult)));
   }
 
   /** Sends the settlements that could not be sent before. */
-  async payOwed(): Promise<void> {
-    const owed = Array.from(this.#owed.values());
-    for (let start = 0; start < owed.length; start += BATCH) {
-      const batch = owed.slice(start, start + BATCH);
+  async retryUnsent(): Promise<void> {
+    const unsent = Array.from(this.#unsent.values());
+    for (let start = 0; start < unsent.length; start += BATCH) {
+      const batch = unsent.slice(start, start + BATCH);
       let refused = 0;
-      const report: Report = (settlement, outcome) => {
-        if (outcome !== undefined) return;
+      const onResult: OnResult = (settlement, result) => {
+        if (result !== undefined) return;
         refused++;
-        this.#owe(settlement);
+        this.#keepUnsent(settlement);
       };
-      for (const { plan } of batch) this.#owed.delete(plan.subject.name);
-      await Promise.all(batch.map((settlement) => this.send(settlement, report, BACKGROUND_MS)));
+      for (const { layout } of batch) this.#unsent.delete(layout.subject.name);
+      await Promise.all(batch.map((settlement) => this.send(settlement, onResult, BACKGROUND_MS)));
       if (refused === batch.length) return;
     }
   }
 
-  /** Charges the amounts that a gateway has admitted alone. */
-  async charge(bills: Iterable<Bill>): Promise<void> {
-    const all = Array.from(bills);
+  /** Sends the amounts that only this gateway has counted. */
+  async sync(subjects: Iterable<SubjectSync>): Promise<void> {
+    const all = Array.from(subjects);
     for (let start = 0; start < all.length; start += BATCH) {
       await Promise.all(
-        all.slice(start, start + BATCH).map((bill) => {
-          const settlement = { plan: bill.plan, ids: [], sums: bill.changes.map(toSum) };
-          return this.send(settlement, (_, outcome) => bill.settle(outcome), BACKGROUND_MS);
+        all.slice(start, start + BATCH).map((one) => {
+          const settlement = { layout: one.layout, ids: [], sums: one.changes.map(toSum) };
+          return this.send(settlement, (_, result) => one.done(result), BACKGROUND_MS);
         }),
       );
     }
@@ -127,41 +134,45 @@ export class Settlements {
    *
    * @param deadlineMs Deadline, milliseconds
    */
-  async send(settlement: SubjectSettlement, report: Report, deadlineMs?: number): Promise<void> {
-    const late = (one: Late<readonly Settled[]>) => report(settlement, this.#outcomeOf(one));
+  async send(
+    settlement: SubjectSettlement,
+    onResult: OnResult,
+    deadlineMs?: number,
+  ): Promise<void> {
+    const late = (one: Late<readonly WindowStatus[]>) => onResult(settlement, this.#resultOf(one));
     await this.#settle(settlement, { deadlineMs, late }).then(
-      (settled) => report(settlement, settled),
+      (settled) => onResult(settlement, settled),
       () => {}, // handled by `late`
     );
   }
 
-  /** Returns the outcome of a settlement that failed. */
-  #outcomeOf(late: Late<readonly Settled[]>): Outcome {
+  /** Returns the result of a settlement that failed. */
+  #resultOf(late: Late<readonly WindowStatus[]>): SettleResult {
     if (late.state === "answered") return late.answer;
     if (late.state === "unknown") return "unknown";
     if (late.state === "unsent") return undefined;
     const { cause } = late;
-    if (!isReply(cause) || STATES.test(String(cause))) return undefined;
-    this.#keptOpen();
+    if (!isReply(cause) || TEMPORARY_ERRORS.test(String(cause))) return undefined;
+    this.#onUnclear();
     this.#client.warn(`Redis refuses a settlement (${firstLine(cause)}): it is dropped`);
     return "unknown";
   }
 
-  #owe(settlement: SubjectSettlement): void {
-    const { plan, ids, sums } = settlement;
-    if (ids.length > 0) this.#keptOpen();
-    const hasRoom = this.#owed.has(plan.subject.name) || this.#owed.size < MAX_OWED;
-    if (sums.length > 0 && hasRoom) merge(this.#owed, { plan, ids: [], sums });
+  #keepUnsent(settlement: SubjectSettlement): void {
+    const { layout, ids, sums } = settlement;
+    if (ids.length > 0) this.#onUnclear();
+    const hasRoom = this.#unsent.has(layout.subject.name) || this.#unsent.size < MAX_UNSENT;
+    if (sums.length > 0 && hasRoom) merge(this.#unsent, { layout, ids: [], sums });
   }
 }
 
 /**
  * Returns the changes at the end of an exchange.
  *
- * @param taken Amounts that were reserved, and the ends of their windows
+ * @param verdict Amounts that were reserved, and the ends of their windows
  */
 export function toCorrections(
-  { counted }: Plan,
+  { counted }: SubjectLayout,
   { ends, reserved }: { readonly ends: readonly number[]; readonly reserved: readonly number[] },
   used: Amounts,
 ): Change[] {
@@ -177,8 +188,8 @@ export function toCorrections(
 
 /** Returns the changes that undo the acquired amounts of an exchange. */
 export function toUndoing(
-  { counted }: Plan,
-  { ends, begun }: Taken,
+  { counted }: SubjectLayout,
+  { ends, begun }: Verdict,
   reserved: readonly number[],
 ): Change[] {
   return counted.map((limit, index) => {
@@ -191,11 +202,18 @@ export function toUndoing(
   });
 }
 
-function toCall({ plan, ids, sums }: SubjectSettlement): SettleCall {
-  const { countsKey, openKey } = plan;
+function toCall({ layout, ids, sums }: SubjectSettlement): SettleCall {
+  const { countsKey, openKey } = layout;
   const changes = sums.map(({ limit, ends, change, excess, isUndone = false }) => {
     const { field, window } = limit;
-    return { field, window, ends, change: toWhole(change), excess: toWhole(excess), isUndone };
+    return {
+      field,
+      window,
+      ends,
+      change: toWholeCount(change),
+      excess: toWholeCount(excess),
+      isUndone,
+    };
   });
   return { countsKey, openKey, ids, changes };
 }
@@ -203,9 +221,9 @@ function toCall({ plan, ids, sums }: SubjectSettlement): SettleCall {
 const toSum = (change: Change) => ({ ...change, excess: Math.max(0, change.change) });
 
 function merge(all: Map<string, SubjectSettlement>, added: SubjectSettlement): void {
-  const { plan, ids, sums } = added;
-  const settlement = all.get(plan.subject.name);
-  if (settlement === undefined) return void all.set(plan.subject.name, added);
+  const { layout, ids, sums } = added;
+  const settlement = all.get(layout.subject.name);
+  if (settlement === undefined) return void all.set(layout.subject.name, added);
   settlement.ids.push(...ids);
   for (const sum of sums) {
     const same = settlement.sums.find(({ limit, ends, isUndone }) => {
@@ -220,7 +238,7 @@ function merge(all: Map<string, SubjectSettlement>, added: SubjectSettlement): v
 }
 
 /** Reads the answer of {@link SETTLE}. */
-function readSettled(answer: unknown, { sums }: SubjectSettlement): readonly Settled[] {
+function readSettled(answer: unknown, { sums }: SubjectSettlement): readonly WindowStatus[] {
   const isSound = Array.isArray(answer) && answer.length === 1 + 2 * sums.length &&
     answer.every((value) => typeof value === "number");
   if (!isSound) throw new Error("no settlement");

@@ -6,9 +6,9 @@
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import { createTest } from "./exchange_filter.ts";
 import {
-  comparePlaces,
+  compareCursors,
+  type ExchangeCursor,
   type ExchangePage,
-  type ExchangePlace,
   type ExchangeQuery,
 } from "./exchange_page.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "./live_report.ts";
@@ -16,7 +16,7 @@ import { KEPT_EXCHANGES, type LiveExchange } from "./live_report.ts";
 /** Rows that one query looks at: some milliseconds of work. */
 const MAX_LOOKED_AT = 2000;
 /**
- * Difference between the times of exchanges that settle in the same moment, so that each place is
+ * Difference between the times of exchanges that settle in the same moment, so that each position is
  * unique. Milliseconds.
  */
 const TICK_MS = 2 ** -10;
@@ -110,7 +110,7 @@ export class ExchangeRing {
   find({ filter, limit, before }: ExchangeQuery): ExchangePage {
     const isWanted = createTest(filter);
     const exchanges: LiveExchange[] = [];
-    let reached: ExchangePlace | undefined;
+    let reached: ExchangeCursor | undefined;
     let looked = 0;
     for (const { exchange } of this.#backFrom(this.#endBefore(before))) {
       if (exchanges.length === limit || looked++ === MAX_LOOKED_AT) return { exchanges, reached };
@@ -129,12 +129,12 @@ export class ExchangeRing {
     }
   }
 
-  /** Returns the number of the oldest row that is not older than a place. */
-  #endBefore(place: ExchangePlace | undefined): number {
-    if (place === undefined) return this.#added;
+  /** Returns the number of the oldest row that is not older than a position. */
+  #endBefore(cursor: ExchangeCursor | undefined): number {
+    if (cursor === undefined) return this.#added;
     let end = this.#added;
     for (const { exchange } of this.#backFrom(this.#added)) {
-      if (comparePlaces(place, exchange) < 0) break;
+      if (compareCursors(cursor, exchange) < 0) break;
       end--;
     }
     return end;

@@ -25,7 +25,7 @@ export interface DurableReport {
 /** The metric of the memory of recordings. Added in the process that stores them. */
 export const RECORDING_BYTES = {
   name: "sallyport_recordings_bytes",
-  help: "Memory that recordings of durable exchanges take; limits.recordings bounds it",
+  help: "Memory of recordings of durable exchanges; limits.recordings bounds it",
   type: "gauge",
 } as const;
 

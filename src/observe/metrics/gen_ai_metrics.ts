@@ -194,7 +194,7 @@ function createTokens(registry: MetricRegistry): Resolve<TokenSeries> {
   );
   const outputSum = counter(
     "client_inference_usage_output_tokens",
-    "Output tokens, those of reasoning included",
+    "Output tokens, including reasoning",
   );
   const reasoningSum = counter(
     "client_inference_usage_reasoning_output_tokens",

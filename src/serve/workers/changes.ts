@@ -9,7 +9,7 @@ import type { Clock } from "../../exchange/clock.ts";
 import { runtime } from "../../runtime.ts";
 import type { Change } from "../change.ts";
 import { openListener } from "../lifecycle.ts";
-import { areInConflict } from "../listener_set.ts";
+import { areInConflict } from "../../config/listeners.ts";
 import { serve } from "../node.ts";
 import type { Source } from "../prepare.ts";
 import type { SupervisorMessage, WorkerMessage } from "./messages.ts";

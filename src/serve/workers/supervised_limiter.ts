@@ -12,14 +12,14 @@
 import { setImmediate } from "node:timers";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import {
-  isHeld,
+  isCountedByFirstLease,
   type Lease,
   type Limiter,
   limitsOf,
+  type LimitStatus,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
-  type Standing,
 } from "../../limits/limiter.ts";
 import { countsAtEnd } from "../../limits/limiter_server.ts";
 import { enforce, toLease } from "../../limits/verdict.ts";
@@ -31,7 +31,7 @@ const MAX_NUMBERS = 10_000;
 /** A question that waits for its answer. */
 interface Waiting {
   readonly subjects: readonly LimitSubject[];
-  readonly resolve: (standings: Standing[]) => void;
+  readonly resolve: (statuses: LimitStatus[]) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -52,7 +52,7 @@ export class SupervisedLimiter implements Limiter {
     { readonly number: number; readonly limits: LimitSubject["limits"] }
   >();
   #leases = 0;
-  #isAlone = false;
+  #isClosed = false;
 
   constructor(send: (batch: LimitBatch) => void) {
     this.#send = send;
@@ -67,16 +67,18 @@ export class SupervisedLimiter implements Limiter {
       isOpen = false;
       // Amounts of another lease must not be returned by this one.
       const undone = isUndone
-        ? this.#toNumbers(subjects.filter((subject) => !isHeld(subject, reservation)))
+        ? this.#toNumbers(
+          subjects.filter((subject) => !isCountedByFirstLease(subject, reservation)),
+        )
         : undefined;
-      const isOwed = isUndone || countsAtEnd(subjects);
-      if (isOwed) this.#open().batch.releases.push({ lease, tokens, spend, undone });
+      const mustSend = isUndone || countsAtEnd(subjects);
+      if (mustSend) this.#open().batch.releases.push({ lease, tokens, spend, undone });
       // The caller must not learn of its refusal before the other workers can use its slot.
       if (isUndone) this.flush();
     });
   }
 
-  status(subject: LimitSubject): Promise<Standing[]> {
+  status(subject: LimitSubject): Promise<LimitStatus[]> {
     return this.#ask(0, [subject], NO_RESERVATION);
   }
 
@@ -86,15 +88,15 @@ export class SupervisedLimiter implements Limiter {
     const waiting = this.#sent.shift() ?? [];
     this.flush();
     for (const { subjects, resolve, reject } of waiting) {
-      const standings: Standing[] = [];
+      const statuses: LimitStatus[] = [];
       for (const subject of subjects) {
         for (const [name, limit] of limitsOf(subject)) {
           const [used = NaN, resetMs = NaN] = [states[read], states[read + 1]];
-          standings.push({ subject, name, limit, used, resetMs });
+          statuses.push({ subject, name, limit, used, resetMs });
           read += 2;
         }
       }
-      if (read <= states.length) resolve(standings);
+      if (read <= states.length) resolve(statuses);
       else reject(new Error("Cannot count: the supervisor does not know a limit"));
     }
   }
@@ -112,7 +114,7 @@ export class SupervisedLimiter implements Limiter {
    * Refuses waiting and later exchanges as at a shutdown, because the supervisor no longer answers.
    */
   close(): void {
-    this.#isAlone = true;
+    this.#isClosed = true;
     this.flush();
     for (const { reject } of this.#sent.splice(0).flat()) {
       reject(new GatewayError("gateway_draining"));
@@ -123,10 +125,10 @@ export class SupervisedLimiter implements Limiter {
     lease: number,
     subjects: readonly LimitSubject[],
     reservation: Reservation,
-  ): Promise<Standing[]> {
-    if (this.#isAlone) throw new GatewayError("gateway_draining");
+  ): Promise<LimitStatus[]> {
+    if (this.#isClosed) throw new GatewayError("gateway_draining");
     const numbers = this.#toNumbers(subjects);
-    const { expected, most, admitted } = reservation;
+    const { expected, most, countedByFirstLease } = reservation;
     const { batch, waiting } = this.#open();
     batch.questions.push({
       lease,
@@ -135,7 +137,7 @@ export class SupervisedLimiter implements Limiter {
       expectedSpend: expected.spend,
       mostTokens: most.tokens,
       mostSpend: most.spend,
-      admitted,
+      countedByFirstLease,
     });
     return await new Promise((resolve, reject) => waiting.push({ subjects, resolve, reject }));
   }

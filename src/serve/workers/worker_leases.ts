@@ -12,6 +12,7 @@ import {
   type LimitSubject,
   NO_AMOUNTS,
   NO_RESERVATION,
+  type Reservation,
 } from "../../limits/limiter.ts";
 import type { MemoryLimiter, Release } from "../../limits/memory_limiter.ts";
 import { countsAtEnd } from "../../limits/limiter_server.ts";
@@ -23,7 +24,7 @@ import { findRefusing } from "../../limits/verdict.ts";
  * (2026-11-24).
  */
 export interface LimitQuestion {
-  /** Number of the new lease. 0 only reads the state of the limits. */
+  /** Number of the new lease. 0 only reads the status of the limits. */
   readonly lease: number;
   /** Numbers of the subjects. */
   readonly subjects: readonly number[];
@@ -31,8 +32,8 @@ export interface LimitQuestion {
   readonly expectedSpend: number;
   readonly mostTokens: number;
   readonly mostSpend: number;
-  /** Name of the subject whose request and concurrency slot another lease already has, if any. */
-  readonly admitted?: string | undefined;
+  /** See {@link Reservation}. */
+  readonly countedByFirstLease?: string | undefined;
 }
 
 /** An ended lease and its use. */
@@ -64,7 +65,7 @@ export type LimitStates = readonly number[];
 export class WorkerLeases {
   readonly #limiter: MemoryLimiter;
   readonly #subjects: LimitSubject[] = [];
-  readonly #held = new Map<number, Release>();
+  readonly #leases = new Map<number, Release>();
 
   constructor(limiter: MemoryLimiter) {
     this.#limiter = limiter;
@@ -83,22 +84,22 @@ export class WorkerLeases {
 
   /** Ends all leases, because the worker has ended. Their reservations stay charged. */
   leave(): void {
-    for (const lease of this.#held.keys()) this.#release(lease);
+    for (const lease of this.#leases.keys()) this.#release(lease);
   }
 
   #answer(question: LimitQuestion, states: number[]): void {
     const subjects = this.#subjectsOf(question.subjects);
-    const before = this.#limiter.standings(subjects);
+    const before = this.#limiter.statuses(subjects);
     for (const { used, resetMs } of before) states.push(used, Math.ceil(resetMs));
     if (question.lease === 0) return;
-    const reservation = {
+    const reservation: Reservation = {
       expected: { tokens: question.expectedTokens, spend: question.expectedSpend },
       most: { tokens: question.mostTokens, spend: question.mostSpend },
-      admitted: question.admitted,
+      countedByFirstLease: question.countedByFirstLease,
     };
     if (findRefusing(before, reservation).length > 0) return;
     const release = this.#limiter.admit(subjects, reservation);
-    if (countsAtEnd(subjects)) this.#held.set(question.lease, release);
+    if (countsAtEnd(subjects)) this.#leases.set(question.lease, release);
     else release(NO_AMOUNTS);
   }
 
@@ -111,14 +112,14 @@ export class WorkerLeases {
   #settle(release: LimitRelease): void {
     const { lease, tokens, spend, undone } = release;
     // A lease of only requests was released when it was acquired.
-    if (undone !== undefined && !this.#held.has(lease)) {
-      this.#held.set(lease, this.#limiter.hold(this.#subjectsOf(undone), NO_RESERVATION, 0));
+    if (undone !== undefined && !this.#leases.has(lease)) {
+      this.#leases.set(lease, this.#limiter.readmit(this.#subjectsOf(undone), NO_RESERVATION, 0));
     }
     this.#release(lease, { tokens, spend }, undone !== undefined);
   }
 
   #release(lease: number, used?: Amounts, isUndone?: boolean): void {
-    this.#held.get(lease)?.(used, isUndone);
-    this.#held.delete(lease);
+    this.#leases.get(lease)?.(used, isUndone);
+    this.#leases.delete(lease);
   }
 }

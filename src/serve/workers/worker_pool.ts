@@ -127,7 +127,7 @@ export class WorkerPool {
     if (this.#state !== "serving" || !this.move(worker, { type: "drained" })) return;
     const reason = why.replaceAll("\n", "; ");
     this.#options.report(
-      `${reason}; it finishes what it serves, and another worker takes its place`,
+      `${reason}; it finishes its exchanges, and another worker replaces it`,
     );
     this.#startOne();
   }

@@ -21,32 +21,32 @@ import {
 } from "../../http/message.ts";
 import { withoutBoundary } from "../../inbound/multipart.ts";
 import { toQuery } from "../../operations/router.ts";
-import { giveBack } from "../admission.ts";
+import { undoAdmission } from "../admission.ts";
 import { bytesOf, type Call } from "../call.ts";
 import type { Flow, WantedRecording } from "../flow.ts";
 import { addressOf, attachTo } from "./attached_answer.ts";
 import { nameOfKey, ownerKeysOf } from "./wanted_recording.ts";
 
 /** Makes a call: the rest of the steps. */
-type Carry = (call: Call, flow: Flow) => Promise<GatewayResponse>;
+type MakeCall = (call: Call, flow: Flow) => Promise<GatewayResponse>;
 
 /**
  * Answers a recorded call: makes it, unless an earlier call has the same name.
  *
- * @param carry Makes the call, for a request whose caller cannot leave
+ * @param send Makes the call, for a request whose caller cannot leave
  * @returns The provider's answer, from its first byte
- * @throws {GatewayError} As `carry` does, and `idempotency_key_reused`, `recordings_unavailable`
+ * @throws {GatewayError} As `send` does, and `idempotency_key_reused`, `recordings_unavailable`
  */
 export async function record(
   wanted: WantedRecording,
   call: Call,
   flow: Flow,
-  carry: Carry,
+  send: MakeCall,
 ): Promise<GatewayResponse> {
   const begun = await begin(wanted, call, flow);
-  if (begun === undefined) return carry(call, flow);
+  if (begun === undefined) return send(call, flow);
   if ("recording" in begun) {
-    return makeCall(begun, wanted, call, { ...flow, request: detach(flow.request) }, carry);
+    return makeCall(begun, wanted, call, { ...flow, request: detach(flow.request) }, send);
   }
   const { attachment } = begun;
   const own: Readonly<Record<string, string>> = attachment.isComplete
@@ -85,7 +85,7 @@ async function begin(
       operation: operation.name,
       startedAt: exchange.startedAt,
     },
-    onFound: () => giveBack(flow),
+    onFound: () => undoAdmission(flow),
   };
   try {
     return await durable.begin(asked, exchange.signal);
@@ -105,12 +105,12 @@ async function makeCall(
   wanted: WantedRecording,
   call: Call,
   flow: Flow,
-  carry: Carry,
+  send: MakeCall,
 ): Promise<GatewayResponse> {
   const { recording } = begun;
   const { exchange, gateway } = flow;
   const reader = recording.attach(0);
-  reader.onOver(gateway.open.hold(exchange, (reason) => reader.fail(reason)));
+  reader.onOver(gateway.open.keepOpen(exchange, (reason) => reader.fail(reason)));
   const running = new RunningCall(exchange);
   exchange.reader = reader;
   recording.exchange = running;
@@ -120,7 +120,7 @@ async function makeCall(
     reader.cancel();
   };
   try {
-    const answer = await carry(call, flow);
+    const answer = await send(call, flow);
     if (!isSuccess(answer.status)) {
       exchange.reader = undefined;
       discard();

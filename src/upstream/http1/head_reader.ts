@@ -117,7 +117,7 @@ export class HeadReader {
     this.#bytesLeft -= head.length + HEAD_END.length;
     this.#interimLeft--;
     if (this.#interimLeft < 0) {
-      throw new MalformedResponse("Too many interim responses come before the response");
+      throw new MalformedResponse("Too many interim responses before the response");
     }
   }
 }

@@ -8,10 +8,10 @@ import { isWindowed, type WindowedLimit } from "../limit_kinds.ts";
 import {
   type Amounts,
   limitsOf,
+  type LimitStatus,
   type LimitSubject,
   type Reservation,
   reservedOf,
-  type Standing,
 } from "../limiter.ts";
 import { MOST_COUNTED, type WindowLength } from "./scripts.ts";
 
@@ -35,7 +35,7 @@ export interface CountedLimit {
 }
 
 /** Keys and limits of one subject. */
-export interface Plan {
+export interface SubjectLayout {
   readonly subject: LimitSubject;
   /**
    * Hash of the used amounts. All keys of a subject share a hash tag, and therefore a slot of a
@@ -48,15 +48,15 @@ export interface Plan {
   readonly concurrency: number | undefined;
   readonly isObserved: boolean;
   /** True if only requests are limited. */
-  readonly isCounter: boolean;
+  readonly limitsOnlyRequests: boolean;
 }
 
 /** Verdict of Redis about one subject. */
-export interface Taken {
+export interface Verdict {
   readonly isAdmitted: boolean;
   /** State of the limits before. */
-  readonly standings: Standing[];
-  /** Ends of the windows, by the clock of Redis, in the order of {@link Plan.counted}. */
+  readonly statuses: LimitStatus[];
+  /** Ends of the windows, by the clock of Redis, in the order of {@link SubjectLayout.counted}. */
   readonly ends: readonly number[];
   /** True for each window that began with this exchange. */
   readonly begun: readonly boolean[];
@@ -74,7 +74,7 @@ export interface Change {
 }
 
 /** State of a window after a settlement. */
-export interface Settled {
+export interface WindowStatus {
   /** Amount that all gateways have used. */
   readonly used: number;
   /** End by the clock of Redis. */
@@ -84,17 +84,17 @@ export interface Settled {
 }
 
 /**
- * Outcome of a settlement: the state of each window. `"unknown"` if it must not be repeated,
+ * Result of a settlement: the status of each window. `"unknown"` if it must not be repeated,
  * because its effect in Redis is unknown or Redis refuses its content; `undefined` if it certainly
  * had no effect.
  */
-export type Outcome = readonly Settled[] | "unknown" | undefined;
+export type SettleResult = readonly WindowStatus[] | "unknown" | undefined;
 
-const plans = new WeakMap<LimitSubject["limits"], Plan>();
+const layouts = new WeakMap<LimitSubject["limits"], SubjectLayout>();
 
-/** Returns the plan of a subject. It is the same object while the limits are the same object. */
-export function planOf(subject: LimitSubject): Plan {
-  const known = plans.get(subject.limits);
+/** Returns the layout of a subject. It is the same object while the limits are the same object. */
+export function layoutOf(subject: LimitSubject): SubjectLayout {
+  const known = layouts.get(subject.limits);
   if (known?.subject.name === subject.name) return known;
   const { name, limits } = subject;
   const counted: CountedLimit[] = [];
@@ -105,24 +105,24 @@ export function planOf(subject: LimitSubject): Plan {
     const window = "period" in rule ? rule.period : rule.windowMs;
     counted.push({ name: limitName, field: FIELDS[limitName], limit, window });
   }
-  const plan: Plan = {
+  const layout: SubjectLayout = {
     subject,
     countsKey: `sallyport:{${name}}:counts`,
     openKey: `sallyport:{${name}}:open`,
     counted,
     concurrency: limits.concurrency,
     isObserved: limits.mode === "observe",
-    isCounter: limits.concurrency === undefined && counted.length === 1 &&
+    limitsOnlyRequests: limits.concurrency === undefined && counted.length === 1 &&
       counted[0]?.name === "requests",
   };
-  plans.set(limits, plan);
-  return plan;
+  layouts.set(limits, layout);
+  return layout;
 }
 
 /**
- * Returns an item of a list in the order of {@link Plan.counted}.
+ * Returns an item of a list in the order of {@link SubjectLayout.counted}.
  *
- * @throws {Error} If the list is of another plan
+ * @throws {Error} If the list is of another layout
  */
 export function ofLimit<Item>(items: readonly Item[], index: number): Item {
   const item = items[index];
@@ -131,20 +131,23 @@ export function ofLimit<Item>(items: readonly Item[], index: number): Item {
 }
 
 /** Returns an amount as Redis counts it: a whole number that is exact, and never -0. */
-export function toWhole(amount: number): number {
+export function toWholeCount(amount: number): number {
   const capped = Math.max(-MOST_COUNTED, Math.min(amount, MOST_COUNTED));
   return Number.isNaN(capped) ? 0 : Math.ceil(capped) + 0;
 }
 
 /** Returns amounts as Redis counts them. */
-export function toCounted(amounts: Amounts): Amounts {
+export function toCountable(amounts: Amounts): Amounts {
   const { tokens, spend } = amounts;
   const isCounted = tokens <= MOST_COUNTED && spend <= MOST_COUNTED;
-  return isCounted ? amounts : { tokens: toWhole(tokens), spend: toWhole(spend) };
+  return isCounted ? amounts : { tokens: toWholeCount(tokens), spend: toWholeCount(spend) };
 }
 
-/** Returns the amounts that an exchange acquires, in the order of {@link Plan.counted}. */
-export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservation): number[] {
+/** Returns the amounts that an exchange acquires, in the order of {@link SubjectLayout.counted}. */
+export function reservedAmounts(
+  { subject, counted }: SubjectLayout,
+  reservation: Reservation,
+): number[] {
   const amounts: number[] = [];
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];

@@ -1,0 +1,288 @@
+/**
+ * Blocks of the limits of one subject: requests, tokens and money that a gateway reserves in
+ * advance and uses without asking. Redis counts a block as used from the moment it is reserved, so
+ * no limit is exceeded. The unused part of a block is returned.
+ *
+ * @module
+ */
+import type { Clock } from "../../exchange/clock.ts";
+import type { Late } from "../../storage/redis_command.ts";
+import { Block } from "./block.ts";
+import type { KnownWindows } from "./known_windows.ts";
+import { isOfCalls, type WindowedLimit } from "../limit_kinds.ts";
+import { type Amounts, type LimitStatus, roomFor, unitOf } from "../limiter.ts";
+import { type CountedLimit, ofLimit, type SubjectLayout, type Verdict } from "./subject_layout.ts";
+import { NO_SLOT } from "./scripts.ts";
+import { type Settlements, toUndoing } from "./settlements.ts";
+import type { Acquire } from "./acquire.ts";
+
+/** Time after which unused blocks are returned. Milliseconds. */
+const IDLE_MS = 2000;
+
+/** Sizes of limits and of their blocks. */
+export interface BlockSizes {
+  /** The smallest limits that have blocks. */
+  readonly minLimits: Readonly<Record<WindowedLimit, number>>;
+  /** Number of the largest blocks that add up to a limit. */
+  readonly perLimit: number;
+}
+
+/** Parts of a limiter that blocks use. */
+export interface BlockParts {
+  readonly clock: Clock;
+  readonly acquire: Acquire;
+  /** Number of gateways that share the limits. */
+  readonly gateways: () => number;
+  readonly settlements: Settlements;
+  /** Receives the statuses that Redis returns. */
+  readonly known: KnownWindows;
+  readonly sizes: BlockSizes;
+}
+
+/** The blocks of one subject. */
+export class SubjectBlocks {
+  /** The layout of the subject. A key that is read again has a new layout with the same limits. */
+  layout: SubjectLayout;
+  readonly #parts: BlockParts;
+  /** A block of each limit, in the order of {@link SubjectLayout.counted}. */
+  readonly #blocks: readonly Block[];
+  /** Amounts of the exchanges that wait for the next blocks. */
+  readonly #queue = new Set<readonly number[]>();
+  /**
+   * Sums of these amounts. Blocks that were reserved for them are not returned before these
+   * exchanges have used them.
+   */
+  readonly #queuedSums: number[];
+  #reserving: Promise<Verdict> | undefined;
+  #usedAt = -Infinity;
+  #hasEnded = false;
+
+  constructor(layout: SubjectLayout, parts: BlockParts) {
+    this.layout = layout;
+    this.#parts = parts;
+    this.#blocks = layout.counted.map(({ limit }) => new Block(limit, parts.sizes.perLimit));
+    this.#queuedSums = layout.counted.map(() => 0);
+  }
+
+  /**
+   * Uses the blocks. Returns `undefined` if too little of one remains.
+   *
+   * @param amounts Amounts to use, in the order of {@link SubjectLayout.counted}
+   * @param begun True for each window that began when these blocks were reserved for it
+   */
+  use(amounts: readonly number[], begun: readonly boolean[] = []): Verdict | undefined {
+    const now = this.#parts.clock.monotonic();
+    const blocks = this.#blocks;
+    const { isObserved } = this.layout;
+    for (let index = 0; index < blocks.length; index++) {
+      const [block, room] = [blocks[index], this.#roomFor(index, amounts)];
+      if (block?.hasRoom(room, now) !== true) return undefined;
+      // Exchanges that used more than they reserved can have used up the limit.
+      if (!isObserved && block.isReached(room, now)) return undefined;
+    }
+    const statuses = this.#statuses(now);
+    const ends: number[] = [];
+    for (let index = 0; index < blocks.length; index++) {
+      ends.push(ofLimit(blocks, index).use(ofLimit(amounts, index)));
+    }
+    this.#usedAt = now;
+    return { isAdmitted: true, statuses, ends, begun };
+  }
+
+  /**
+   * Uses the next blocks. All queued exchanges are in one call to Redis.
+   *
+   * @param amounts Amounts to use, in the order of {@link SubjectLayout.counted}
+   */
+  async useNext(amounts: readonly number[]): Promise<Verdict> {
+    this.#count(amounts, 1);
+    try {
+      for (let begun: readonly boolean[] = [];;) {
+        const verdict = this.use(amounts, begun);
+        if (verdict !== undefined) return verdict;
+        this.#reserving ??= this.#reserve().finally(() => this.#reserving = undefined);
+        ({ begun } = await this.#reserving);
+        if (!this.#isReached(amounts)) continue;
+        const statuses = this.#statuses(this.#parts.clock.monotonic());
+        return { isAdmitted: false, statuses, ends: [], begun: [] };
+      }
+    } finally {
+      this.#count(amounts, -1);
+      this.#shrink((block, index, now) =>
+        this.#hasEnded ? ofLimit(this.#queuedSums, index) : this.#mostOf(block, index, now)
+      );
+    }
+  }
+
+  /**
+   * Settles the amounts of an exchange: its unused amounts are added to the blocks, and its excess
+   * is subtracted.
+   */
+  settle({ ends }: Verdict, amounts: readonly number[], used: Amounts): void {
+    const { counted } = this.layout;
+    const now = this.#parts.clock.monotonic();
+    for (let index = 0; index < counted.length; index++) {
+      const limit = counted[index];
+      if (limit === undefined || isOfCalls(limit.name)) continue;
+      const change = used[unitOf(limit.name)] - ofLimit(amounts, index);
+      this.#correct(index, ofLimit(ends, index), change, now);
+    }
+  }
+
+  /** Returns the amounts of an exchange that is not carried out. */
+  undo({ ends, begun }: Verdict, amounts: readonly number[]): void {
+    const now = this.#parts.clock.monotonic();
+    for (const [index, amount] of amounts.entries()) {
+      this.#correct(index, ofLimit(ends, index), -amount, now, begun[index] === true);
+    }
+  }
+
+  /** Returns the remaining amounts if they were not used for some time. */
+  returnIdle(): void {
+    if (this.#parts.clock.monotonic() - this.#usedAt >= IDLE_MS && this.#queue.size === 0) {
+      this.#shrink(() => 0);
+    }
+  }
+
+  /**
+   * Ends the use of blocks: returns the remaining amounts, and later the unused amounts of its
+   * exchanges.
+   */
+  end(): void {
+    this.#shrink(() => 0);
+    this.#hasEnded = true;
+  }
+
+  /** Returns the room that an exchange needs in a block. @param amounts Amounts that it needs */
+  #roomFor(index: number, amounts: readonly number[]): number {
+    return roomFor(ofLimit(this.layout.counted, index).name, ofLimit(amounts, index));
+  }
+
+  /** Adds an exchange to the queue (1), or removes it (-1). */
+  #count(amounts: readonly number[], count: 1 | -1): void {
+    if (count === 1) this.#queue.add(amounts);
+    else this.#queue.delete(amounts);
+    for (const index of amounts.keys()) {
+      this.#queuedSums[index] = ofLimit(this.#queuedSums, index) +
+        count * this.#roomFor(index, amounts);
+    }
+  }
+
+  /**
+   * Returns the largest amount that a block keeps: the largest block that is allowed now, or the
+   * queued amounts.
+   */
+  #mostOf(block: Block, index: number, now: number): number {
+    return Math.max(ofLimit(this.#queuedSums, index), block.largest(this.#parts.gateways(), now));
+  }
+
+  /** Shrinks each block to an amount, and returns the rest. */
+  #shrink(mostOf: (block: Block, index: number, now: number) => number): void {
+    const now = this.#parts.clock.monotonic();
+    for (const [index, limit] of this.layout.counted.entries()) {
+      const block = this.#blocks[index];
+      if (block?.isLive(now)) {
+        this.#correctRedis(limit, block.ends, -block.shrink(mostOf(block, index, now)));
+      }
+    }
+  }
+
+  /** Returns whether too little of a limit remains, by the last answer of Redis. */
+  #isReached(amounts: readonly number[]): boolean {
+    const now = this.#parts.clock.monotonic();
+    if (this.layout.isObserved) return false;
+    return this.#blocks.some((block, index) => block.isReached(this.#roomFor(index, amounts), now));
+  }
+
+  /** Corrects a used amount in the block, or in Redis if the block is of another window. */
+  #correct(index: number, ends: number, change: number, now: number, isUndone = false): void {
+    if (change === 0 && !isUndone) return;
+    const [limit, block] = [this.layout.counted[index], this.#blocks[index]];
+    if (limit === undefined || block === undefined) return;
+    const isOfBlock = block.ends === ends && block.isLive(now);
+    if (this.#hasEnded || !isOfBlock) return this.#correctRedis(limit, ends, change, isUndone);
+    const excess = block.correct(change);
+    const rest = excess > 0 ? excess : -block.shrink(this.#mostOf(block, index, now));
+    this.#correctRedis(limit, ends, rest, isUndone);
+  }
+
+  /** Corrects a used amount in Redis. */
+  #correctRedis(limit: CountedLimit, ends: number, change: number, isUndone = false): void {
+    if (change === 0 && !isUndone) return;
+    const changes = [{ limit, ends, change, isUndone }];
+    this.#parts.known.correct(this.layout, changes);
+    this.#parts.settlements.add(this.layout, undefined, changes);
+  }
+
+  /**
+   * Status of the limits as this gateway knows it. The remaining part of its blocks counts as
+   * unused.
+   */
+  #statuses(now: number): LimitStatus[] {
+    const { subject, counted } = this.layout;
+    const statuses: LimitStatus[] = [];
+    for (let index = 0; index < counted.length; index++) {
+      const [limit, block] = [counted[index], this.#blocks[index]];
+      if (limit === undefined || block === undefined) continue;
+      const { name } = limit;
+      statuses.push({
+        subject,
+        name,
+        limit: limit.limit,
+        used: block.used,
+        resetMs: block.resetMs(now),
+      });
+    }
+    return statuses;
+  }
+
+  /**
+   * Reserves blocks in advance: as much as is needed, or as there is room for. Blocks that arrive
+   * too late are returned.
+   */
+  async #reserve(): Promise<Verdict> {
+    const { layout } = this;
+    const { clock, acquire, settlements, known, gateways } = this.#parts;
+    // Returned amounts must arrive before Redis computes the remaining amount.
+    if (settlements.hasPending(layout.subject.name)) void settlements.flush();
+    const askedAt = clock.monotonic();
+    const wanted = this.#blocks.map((block, index) => {
+      return block.want(
+        Array.from(this.#queue, (amounts) => this.#roomFor(index, amounts)),
+        askedAt,
+        gateways(),
+      );
+    });
+    const grantedOf = ({ isAdmitted, statuses }: Verdict) =>
+      wanted.map(({ most }, index) => {
+        const { limit, used } = ofLimit(statuses, index);
+        if (!isAdmitted) return 0;
+        return layout.isObserved ? most : Math.max(0, Math.min(most, limit - used));
+      });
+    const late = (one: Late<Verdict>) => {
+      if (one.state !== "answered" || !one.answer.isAdmitted) return;
+      settlements.add(layout, undefined, toUndoing(layout, one.answer, grantedOf(one.answer)));
+    };
+    const amounts = wanted.map(({ most }) => most);
+    const verdict = await acquire(
+      { layout, id: NO_SLOT, countsRequests: true, amounts, wanted },
+      { late },
+    );
+    const granted = grantedOf(verdict);
+    known.learn(layout, verdict, granted);
+    const answeredAt = clock.monotonic();
+    for (const [index, block] of this.#blocks.entries()) {
+      const { used, resetMs } = ofLimit(verdict.statuses, index);
+      // Redis has looked at its clock in between.
+      const [endsAt, latestEnd] = [askedAt + resetMs, answeredAt + resetMs];
+      block.add(ofLimit(granted, index), {
+        used,
+        ends: ofLimit(verdict.ends, index),
+        endsAt,
+        latestEnd,
+        askedAt,
+      });
+    }
+    return verdict;
+  }
+}
