@@ -26,7 +26,8 @@ import type { CommandOptions } from "./options.ts";
  * @throws {CommandLineError} If two files are named
  */
 export async function checkCommand(options: CommandOptions): Promise<void> {
-  const { config, operand, "env-file": envFiles, "deno-flags": asksFlags, usage: asksUsage } = options;
+  const { config, operand, "env-file": envFiles, "deno-flags": asksFlags, usage: asksUsage } =
+    options;
   if (config !== undefined && operand !== undefined) {
     throw new CommandLineError("check reads one file: name it alone, or with --config");
   }

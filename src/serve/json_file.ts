@@ -106,7 +106,11 @@ export function readJsonFile(file: string, path: string): JsonFile {
     const fix = isAbsent && path === "config"
       ? ": write it with sallyport init, or name another one with --config"
       : "";
-    throw new ConfigError([{ path, message: `cannot read the file (${code})${fix}`, source: file }]);
+    throw new ConfigError([{
+      path,
+      message: `cannot read the file (${code})${fix}`,
+      source: file,
+    }]);
   }
   const errors: ParseError[] = [];
   const root = parseTree(text, errors, { allowTrailingComma: true });
