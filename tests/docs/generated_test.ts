@@ -127,9 +127,9 @@ describe("the table of settings", () => {
     return [];
   };
 
-  /** Names of files, hosts and users, and passwords, which accept any text. */
+  /** Names of files, hosts, users, regions and tiers, and passwords, which accept any text. */
   const ANY_TEXT =
-    /^(?:keys\.(?:file|snapshot)|redis\.(?:sentinel|tls)\..*|redis\.(?:username|password)|(?:.*\.)?egress\.(?:ca|cert|key|credentials))$/;
+    /^(?:keys\.(?:file|snapshot)|redis\.(?:sentinel|tls)\..*|redis\.(?:username|password)|providers\.NAME\.(?:region|tiers)|(?:.*\.)?egress\.(?:ca|cert|key|credentials))$/;
 
   it("describes every setting of the schema", () => {
     const settings = listSettings();

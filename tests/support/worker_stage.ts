@@ -103,7 +103,9 @@ export class WorkerStage {
   async assertWhole(streams: readonly RawConnection[]): Promise<void> {
     this.end();
     for (const each of streams) {
-      assert.equal(parseAnswer(await each.closed).body, chunk("a") + stream("b"));
+      // On a slow machine the gateway sends comments meanwhile.
+      const body = parseAnswer(await each.closed).body.replaceAll(": keep-alive\n\n", "");
+      assert.equal(body, chunk("a") + stream("b"));
     }
   }
 
