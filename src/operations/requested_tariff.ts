@@ -55,6 +55,9 @@ const PAID_TOOLS: readonly (readonly [start: string, unit: UnitClass])[] = [
   ["code_interpreter", "codeSessions"],
 ];
 
+/** Form of a choice. A longer text could be a prompt, and is not recorded. */
+const CHOICE = /^[\w.:-]{1,32}$/;
+
 const isText = (value: unknown): value is string => typeof value === "string";
 const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0;
@@ -90,7 +93,7 @@ export function readTariff(fields: Fields, isSpeech = false): RequestedTariff {
   const searched = typeof search === "object" && search !== null ? search as Fields : {};
   const asked = ASKED.flatMap((name) => {
     const value = fields[name] ?? searched[name];
-    return isText(value) ? [[name, value] as const] : [];
+    return isText(value) && CHOICE.test(value) ? [[name, value] as const] : [];
   });
   const tools = readTools(fields.tools, fields.max_tool_calls);
   if (search !== undefined) tools.push({ unit: "webSearches", most: undefined });

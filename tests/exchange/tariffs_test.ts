@@ -109,6 +109,18 @@ describe("a strict budget of money", () => {
     assert.equal(codeOf(await call()), "request_exceeds_limit");
   });
 
+  it("records choices that a price can name, and no other text in their place", async () => {
+    await start({}, "1 USD/day");
+    const askedFor = async (quality: string) => {
+      const before = under?.records.length ?? 0;
+      assert.equal(codeOf(await call({ quality })), "ok");
+      await under?.settled(before + 1);
+      return under?.records.at(-1)?.usage?.parts?.[0]?.tariff.asked;
+    };
+    assert.deepEqual(await askedFor("hd"), { quality: "hd" });
+    assert.equal(await askedFor("a prompt of the caller"), undefined);
+  });
+
   it("refuses a tier, a region or an output without a price", async () => {
     await start({}, "1 USD/day");
     const unpriced: Record<string, unknown>[] = [
