@@ -4,7 +4,7 @@
  * definition of that configuration.
  */
 import { createHash, randomBytes } from "node:crypto";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { CACHE } from "./machine.ts";
@@ -83,7 +83,9 @@ export function writeGatewayConfig(
     limits: limits ?? { ...UNLIMITED, ...(limit && { [limit]: toLimit(limit) }) },
   };
   const lines = [own, ...makeKeys(keys - 1)].map((key) => JSON.stringify(key));
-  writeFileSync(`${path}-keys.json`, `{"keys":[\n${lines.join(",\n")}\n]}\n`);
+  // An older build cannot read the usage that a newer one wrote.
+  for (const old of ["keys.json", "keys.usage.jsonl"]) rmSync(`${path}-${old}`, { force: true });
+  writeFileSync(`${path}-keys.json`, `{"keys":[\n${lines.join(",\n")}\n]}\n`, { mode: 0o600 });
   writeFileSync(`${path}.jsonc`, JSON.stringify(config, null, 1));
   return `${path}.jsonc`;
 }
