@@ -4,10 +4,11 @@
  * definition of that configuration.
  */
 import { createHash, randomBytes } from "node:crypto";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import process from "node:process";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
-import { CACHE } from "./machine.ts";
 
 /** The callers' key at the gateway, and at the provider. */
 export const GATEWAY_KEY: string = generateGatewayKey();
@@ -35,17 +36,22 @@ function makeKeys(count: number): object[] {
   );
 }
 
+/** The folders of all configurations. They are removed when this process exits. */
+const folders: string[] = [];
+process.once("exit", () => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+});
+
 /**
- * Writes the configuration.
+ * Writes the configuration into a new folder, so that gateways which run side by side do not share
+ * the files of keys and usage.
  *
- * @param name The name of the file
  * @param options The gateway's port, the provider's address and the number of its addresses, the
  * number of keys, the limit that the caller's key reaches or all limits of that key, and the Redis
  * that counts them
  * @returns Path of the file
  */
 export function writeGatewayConfig(
-  name: string,
   { port, upstream, keys, addresses, limit, limits, redis }: {
     port: number;
     upstream: string;
@@ -56,10 +62,8 @@ export function writeGatewayConfig(
     redis?: string | undefined;
   },
 ): string {
-  const directory = join(CACHE, "config");
-  mkdirSync(directory, { recursive: true });
-  const file = name.replaceAll(/\W+/g, "-");
-  const path = join(directory, file);
+  const folder = mkdtempSync(join(tmpdir(), "sallyport-bench-"));
+  folders.push(folder);
   const url = `${upstream}/v1`;
   const urls = Array.from(
     { length: addresses },
@@ -71,7 +75,7 @@ export function writeGatewayConfig(
       a: { hosts: [HOST], upstream: addresses === 1 ? url : urls, maxOutput: MAX_OUTPUT },
       b: { hosts: ["b.localhost"], upstream: url, maxOutput: MAX_OUTPUT },
     },
-    keys: { file: `${file}-keys.json` },
+    keys: { file: "keys.json" },
     limits: { exchanges: MAX_EXCHANGES },
     log: "json",
     ...(redis !== undefined && { redis }),
@@ -83,9 +87,9 @@ export function writeGatewayConfig(
     limits: limits ?? { ...UNLIMITED, ...(limit && { [limit]: toLimit(limit) }) },
   };
   const lines = [own, ...makeKeys(keys - 1)].map((key) => JSON.stringify(key));
-  // An older build cannot read the usage that a newer one wrote.
-  for (const old of ["keys.json", "keys.usage.jsonl"]) rmSync(`${path}-${old}`, { force: true });
-  writeFileSync(`${path}-keys.json`, `{"keys":[\n${lines.join(",\n")}\n]}\n`, { mode: 0o600 });
-  writeFileSync(`${path}.jsonc`, JSON.stringify(config, null, 1));
-  return `${path}.jsonc`;
+  const keysFile = join(folder, "keys.json");
+  writeFileSync(keysFile, `{"keys":[\n${lines.join(",\n")}\n]}\n`, { mode: 0o600 });
+  const path = join(folder, "gateway.jsonc");
+  writeFileSync(path, JSON.stringify(config, null, 1));
+  return path;
 }

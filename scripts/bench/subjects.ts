@@ -157,7 +157,7 @@ export function gatewayOn(
     limited: (limit) => gatewayOn(runtime, file, keys, { addresses, limit }),
     headers: () => bothCredentials,
     command: (port, upstream) => {
-      const config = writeGatewayConfig(`${label}-${keys}`, {
+      const config = writeGatewayConfig({
         port,
         upstream,
         keys,
