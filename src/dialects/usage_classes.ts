@@ -154,6 +154,13 @@ export interface OutputDetails {
   readonly citation?: number | undefined;
 }
 
+/** Returns whether details name text only. Its classes are then those of the sums. */
+export function isText(input: InputDetails, output: OutputDetails): boolean {
+  const hasOther = input.audio || input.image || input.video || input.written ||
+    output.audio || output.image || output.video || output.citation;
+  return !hasOther;
+}
+
 /** Divides the output of a model run. @param total All of it, reasoning included */
 export function divideOutput(total: number, details: OutputDetails): Classes {
   let left = total;
@@ -172,9 +179,11 @@ export function divideOutput(total: number, details: OutputDetails): Classes {
   return withoutZeros({ output: left, ...classes });
 }
 
-function withoutZeros(classes: Classes): Classes {
-  for (const name of Object.keys(classes) as BillingClass[]) {
-    if (classes[name] === 0) delete classes[name];
+function withoutZeros(amounts: Classes): Classes {
+  const classes: Classes = {};
+  for (const name of Object.keys(amounts) as BillingClass[]) {
+    const amount = amounts[name];
+    if (amount) classes[name] = amount;
   }
   return classes;
 }
