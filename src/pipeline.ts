@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { KeyConfig } from "./config/key.ts";
+import { type KeyConfig, TOKEN_ID_PREFIX } from "./config/key.ts";
 import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
@@ -139,6 +139,13 @@ function noteOperation(
   if (operation.genAi !== undefined) facts.genAi = operation.genAi;
 }
 
+/** Notes whose exchange it is. The display name of an identity token is personal: it is left out. */
+function noteKey({ id, name, team }: KeyConfig, { facts }: Exchange): void {
+  facts.keyId = id;
+  if (name !== undefined && !id.startsWith(TOKEN_ID_PREFIX)) facts.keyName = name;
+  if (team !== undefined) facts.team = team;
+}
+
 /** 3: checks the gateway key first, so that a caller without a valid key learns nothing else. */
 function identify(
   storedKey: KeyConfig | undefined,
@@ -148,7 +155,7 @@ function identify(
   { request, exchange, gateway }: Arrival,
 ): Flow {
   const { url, headers } = request;
-  if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
+  if (storedKey !== undefined) noteKey(storedKey, exchange);
   const key = admitKey(storedKey, provider.name, gateway.clock.now());
   const credentials = readUpstreamCredentials(headers, provider, presentedKey);
   const searched = { presentedKey, gateway };

@@ -10,6 +10,7 @@ import {
   type StoredRecording,
 } from "../durable/recording_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
+import type { KeyRegistry } from "../keys/key_store.ts";
 
 /** A durable exchange as administrators see it. */
 export interface RecordingView {
@@ -38,10 +39,8 @@ export interface StoppedRecording {
 export interface RecordingListParts {
   /** The store; `undefined` if recording is off. */
   readonly store: Pick<RecordingStore, "find" | "list" | "stop"> | undefined;
-  /** Adds the names of keys to objects with key ids. */
-  readonly withNames: <Each extends { readonly keyId: string }>(
-    all: readonly Each[],
-  ) => Promise<readonly (Each & { readonly keyName?: string })[]>;
+  /** The store of the keys, to show their names. */
+  readonly keys: Pick<KeyRegistry, "get">;
 }
 
 function toShownState({ state, isHeld }: StoredRecording): RecordingView["state"] {
@@ -79,12 +78,21 @@ export class RecordingLists {
    * @throws {GatewayError} `recordings_unavailable`
    */
   async list(limit: number): Promise<RecordingView[]> {
-    const { store, withNames } = this.#parts;
+    const { store } = this.#parts;
     const found = await orUnavailable(store?.list(limit)) ?? [];
-    const named = await withNames(
-      found.map((recording) => ({ keyId: recording.facts.keyId, recording })),
+    const names = await this.#namesOf(new Set(found.map(({ facts }) => facts.keyId)));
+    return found.map((recording) => toView(recording, names.get(recording.facts.keyId)));
+  }
+
+  /** Looks up the names of keys. If a key can't be looked up, only its id is shown. */
+  async #namesOf(keyIds: ReadonlySet<string>): Promise<ReadonlyMap<string, string | undefined>> {
+    const { keys } = this.#parts;
+    return new Map(
+      await Promise.all(Array.from(keyIds, async (id) => {
+        const key = await keys.get(id).catch(() => undefined);
+        return [id, key?.name] as const;
+      })),
     );
-    return named.map(({ recording, keyName }) => toView(recording, keyName));
   }
 
   /**

@@ -116,8 +116,11 @@ export const COMMANDS = {
   },
   "keys list": {
     text: "list keys, the newest first",
-    options: ["config", "env-file", "search", "limit", "json"],
-    texts: { limit: "the largest number of keys, 50 without it" },
+    options: ["config", "env-file", "search", "team", "limit", "json"],
+    texts: {
+      team: "only the keys of this team",
+      limit: "the largest number of keys, 50 without it",
+    },
     example: "sallyport keys list --search team-x",
   },
   "keys show": {
@@ -250,6 +253,7 @@ export const COMMANDS = {
     options: [
       "id",
       "key",
+      "team",
       "provider",
       "model",
       "operation",
@@ -264,7 +268,8 @@ export const COMMANDS = {
       "json",
     ],
     texts: {
-      key: "only exchanges of keys with this in their id",
+      key: "only exchanges of keys with this in their id or name",
+      team: "only exchanges of this team",
       provider: "only exchanges with this provider",
       model: "only exchanges with this in their model",
       operation: "only exchanges with this in their operation",

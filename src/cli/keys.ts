@@ -244,11 +244,12 @@ function readLimit(text: string | undefined): number {
 
 async function list(keys: KeyAdministration, options: CommandOptions): Promise<void> {
   const limit = readLimit(options.limit);
-  const found = await keys.list({ limit: limit + 1, search: options.search });
+  const { search, team } = options;
+  const found = await keys.list({ limit: limit + 1, search, team });
   const shown = found.slice(0, limit);
   if (options.json) return printJson(shown);
   if (shown.length === 0) {
-    const isAll = options.search === undefined;
+    const isAll = search === undefined && team === undefined;
     return printText(
       isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key matches",
     );

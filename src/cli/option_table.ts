@@ -188,7 +188,7 @@ export const OPTIONS = {
   "sum": {
     type: "string",
     value: "key,model",
-    text: "sums by key, provider, model, operation, outcome, code, status, hour or day (UTC)",
+    text: "sums by key, team, provider, model, operation, outcome, code, status, hour or day (UTC)",
   },
   "limit": { type: "string", value: "N", text: "the largest number of rows" },
   "csv": { type: "boolean", text: "print comma-separated values" },

@@ -43,9 +43,11 @@ export interface ExchangeRecord {
   readonly provider?: string | undefined;
   /** Id of the gateway key. */
   readonly keyId?: string | undefined;
-  /** Team of the configuration that the claims of the caller's identity token name. */
+  /** Name of the gateway key, if it has one. */
+  readonly keyName?: string | undefined;
+  /** Team of the gateway key, or the team that the claims of an identity token name. */
   readonly team?: string | undefined;
-  /** Plan of the configuration that these claims name. */
+  /** Plan of the configuration that the claims of an identity token name. */
   readonly plan?: string | undefined;
   /** Name of the operation, such as `chat.completions`. */
   readonly operation?: string | undefined;
@@ -131,6 +133,7 @@ export const BLANK_RECORD: Readonly<RecordDraft> = {
   retryCause: undefined,
   provider: undefined,
   keyId: undefined,
+  keyName: undefined,
   team: undefined,
   plan: undefined,
   operation: undefined,

@@ -96,9 +96,7 @@ function findByToken(
 ): KeyConfig | Promise<KeyConfig> {
   const toKey = (resolved: ResolvedToken): KeyConfig => {
     if (resolved.fault === undefined) {
-      const { key: { team }, plan } = resolved;
-      if (team !== undefined) facts.team = team;
-      if (plan !== undefined) facts.plan = plan;
+      if (resolved.plan !== undefined) facts.plan = resolved.plan;
       return resolved.key;
     }
     if (resolved.keyId !== undefined) facts.keyId = resolved.keyId;

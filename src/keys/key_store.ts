@@ -68,6 +68,8 @@ export interface KeyQuery {
   readonly after?: string | undefined;
   /** Text in the id or name of the keys, in any case. */
   readonly search?: string | undefined;
+  /** Name of the keys' team. */
+  readonly team?: string | undefined;
 }
 
 /**
@@ -148,12 +150,13 @@ export function digestsOf(
   return previous === undefined ? [digest] : [digest, previous.digest];
 }
 
-/** Returns whether the id or name of a key contains a text, ignoring case. */
-export function matchesSearch(
-  { id, name = "" }: { id: string; name?: string | undefined },
-  search = "",
+/** Returns whether a key is in the team of a query, and its id or name contains the text. */
+export function matchesQuery(
+  { id, name = "", team }: Pick<GatewayKey, "id" | "name" | "team">,
+  query: Pick<KeyQuery, "search" | "team">,
 ): boolean {
-  const wanted = search.toLowerCase();
+  if (query.team !== undefined && query.team !== team) return false;
+  const wanted = (query.search ?? "").toLowerCase();
   return id.toLowerCase().includes(wanted) || name.toLowerCase().includes(wanted);
 }
 

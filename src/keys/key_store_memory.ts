@@ -12,7 +12,7 @@ import {
   type KeyQuery,
   type KeyRegistry,
   KeyStoreError,
-  matchesSearch,
+  matchesQuery,
   refuseAfter,
 } from "./key_store.ts";
 
@@ -60,14 +60,15 @@ export class MemoryKeyStore implements KeyRegistry {
   }
 
   // deno-lint-ignore require-await -- a refusal is a rejection
-  async list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
+  async list(query: KeyQuery): Promise<readonly GatewayKey[]> {
+    const { limit, after } = query;
     const newest = Array.from(this.#byId.values()).reverse();
     const start = after === undefined ? 0 : newest.findIndex(({ id }) => id === after) + 1;
     if (after !== undefined && start === 0) refuseAfter();
     const found: GatewayKey[] = [];
     for (let index = start; index < newest.length && found.length < limit; index++) {
       const key = newest[index];
-      if (key !== undefined && matchesSearch(key, search)) found.push(key);
+      if (key !== undefined && matchesQuery(key, query)) found.push(key);
     }
     return found;
   }

@@ -58,6 +58,8 @@ export function toJsonLine(record: ExchangeRecord): string {
     time: toIsoTime(record.startedAt),
     id: record.id,
     key: record.keyId,
+    keyName: record.keyName,
+    team: record.team,
     provider: record.provider,
     replica: record.replica,
     operation: record.operation,
@@ -100,6 +102,8 @@ export function toPrettyLine(record: ExchangeRecord): string {
     model,
     stream,
     keyId,
+    keyName,
+    team,
     usage,
   } = record;
   const words = [
@@ -117,7 +121,8 @@ export function toPrettyLine(record: ExchangeRecord): string {
     usage === undefined
       ? undefined
       : `${usage.total} tokens${record.isEstimated === true ? " (estimated)" : ""}`,
-    keyId === undefined ? undefined : `key ${keyId}`,
+    keyId === undefined ? undefined : `key ${keyName ?? keyId}`,
+    team === undefined ? undefined : `team ${team}`,
     record.id,
   ];
   return words.filter((word) => word !== undefined).join("  ");

@@ -10,7 +10,6 @@ import { BudgetReports } from "../admin/budget_reports.ts";
 import { ProviderReports } from "../admin/provider_reports.ts";
 import { TeamReports } from "../admin/team_reports.ts";
 import { RecordingLists } from "../admin/recording_lists.ts";
-import { ExchangeLists } from "../admin/exchange_lists.ts";
 import { TokenAdministration } from "../admin/token_administration.ts";
 import type { Config } from "../config/config.ts";
 import type { AccessLogs } from "./access_logs.ts";
@@ -180,12 +179,6 @@ export class AdminListener {
     const { identity, providers, teams } = config;
     const now = Date.now;
     const reported = { usage, config, keys, now, rest: setImmediate };
-    const exchanges = new ExchangeLists({
-      find: (query) => served.find(query),
-      findInFleet: (gateway, query) => fleet.exchanges(gateway, query),
-      keys,
-      now,
-    });
     return {
       keys: new KeyAdministration({ keys, limiter, digest: parts.digest, now, config }),
       teams: new TeamReports(teams, limiter),
@@ -198,11 +191,9 @@ export class AdminListener {
         now,
       }),
       audit: (entry: AuditEntry) => logs.audit(log, entry),
-      exchanges,
-      recordings: new RecordingLists({
-        store: parts.durable?.store,
-        withNames: (all) => exchanges.withNames(all),
-      }),
+      exchanges: (query: ExchangeQuery, gateway?: string) =>
+        gateway === undefined ? served.find(query) : fleet.exchanges(gateway, query),
+      recordings: new RecordingLists({ store: parts.durable?.store, keys }),
     };
   }
 }

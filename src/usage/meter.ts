@@ -5,6 +5,7 @@
  * @module
  */
 import { NEVER_SENT } from "../errors/upstream_errors.ts";
+import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { PricedModel } from "../config/price_book.ts";
 import type { Price } from "../config/prices.ts";
@@ -204,11 +205,12 @@ export class UsageMeter implements ExchangeObserver {
    * without a model counts under {@link OTHER}.
    */
   #namesOf(record: ExchangeRecord): UsageNames | undefined {
-    const { keyId, provider, replica, operation, team, plan } = record;
+    const { keyId, provider, replica, operation, plan } = record;
     const model = record.model ?? (replica === undefined ? undefined : OTHER);
     if (keyId === undefined || provider === undefined) return undefined;
     if (operation === undefined || model === undefined) return undefined;
     const known = this.#nameOf({ provider }, model, isSuccess(record.status));
+    const team = keyId.startsWith(TOKEN_ID_PREFIX) ? record.team : undefined; // see UsageNames
     return { key: keyId, provider, model: known, operation, team, plan };
   }
 

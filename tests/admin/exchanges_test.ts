@@ -29,8 +29,8 @@ describe("GET /v1/exchanges", () => {
     });
     return running;
   };
-  const makeKey = async (name: string): Promise<{ key: string; id: string }> =>
-    (await running.call("POST", "/v1/keys", { body: { name } })).json;
+  const makeKey = async (name: string, team?: string): Promise<{ key: string; id: string }> =>
+    (await running.call("POST", "/v1/keys", { body: { name, team } })).json;
   const callGateway = async (key: string, body: string) => {
     const response = await fetch(`${running.url}/v1/chat/completions`, {
       method: "POST",
@@ -54,10 +54,10 @@ describe("GET /v1/exchanges", () => {
     (await list(query)).exchanges.map(({ id }: { id: string }) => id);
 
   for (const args of [[], ["--workers", "2"]]) {
-    it(`finds exchanges by key name, model, outcome, code and time${args.length > 0 ? ", with workers" : ""}`, async () => {
-      await start(args);
+    it(`finds exchanges by key name, team, model, outcome, code and time${args.length > 0 ? ", with workers" : ""}`, async () => {
+      await start(args, { teams: { ads: { limits: { requests: "100/min" } } } });
       assert.deepEqual(await list(), { exchanges: [], next: null });
-      const [search, ads] = [await makeKey("search-team"), await makeKey("ads-team")];
+      const [search, ads] = [await makeKey("search-team"), await makeKey("ads-team", "ads")];
       const plain = await callGateway(search.key, GOOD_BODY.replace("Hi", MARK));
       const streamed = await callGateway(ads.key, STREAM_BODY);
       const failed = await callGateway(ads.key, GOOD_BODY.replace("test-1", "o3"));
@@ -85,6 +85,8 @@ describe("GET /v1/exchanges", () => {
         ["?provider=b", []],
         [`?id=${streamed}`, [streamed]],
         ["?search=ads-team", [failed, streamed]],
+        ["?team=ads", [failed, streamed]],
+        ["?team=ad", []],
       ];
       for (const [query, wanted] of found) {
         assert.deepEqual(new Set(await ids(query)), new Set(wanted), query);
@@ -123,7 +125,7 @@ describe("GET /v1/exchanges", () => {
       status: "teapot",
       minDuration: "long",
       stream: "maybe",
-      team: "x",
+      owner: "x",
       model: "m".repeat(257),
     };
     for (const [name, value] of Object.entries(wrong)) {

@@ -175,7 +175,7 @@ describe("durable exchanges at the admin API", () => {
     const never = () => assert.fail("the store is not asked for what can't be an id");
     const lists = new RecordingLists({
       store: { find: never, list: never, stop: never },
-      withNames: (all) => Promise.resolve(all),
+      keys: { get: never },
     });
     await assert.rejects(lists.stop("{}:name:x"), { code: "recording_not_found" });
     const unknown = await running.call("POST", "/v1/recordings/nothing/stop", { body: {} });

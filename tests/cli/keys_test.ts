@@ -195,6 +195,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.match(await at.good("list", "--search", "GRÖß"), /東京/);
       assert.match(await at.good("list", "--search", id.toLowerCase()), /東京/);
       assert.match(await at.good("list", "--search", "nobody"), /^no key matches\n$/);
+      assert.match(await at.good("list", "--team", "none"), /^no key matches\n$/);
     });
 
     it("2000 keys: list prints the newest 50, or as many as --limit allows, or the matching key", async () => {

@@ -48,7 +48,9 @@ const LINES = [
   entry({
     id: "late",
     time: "2025-01-31T11:30:00.000Z",
-    key: "ads",
+    key: "3kd9",
+    keyName: "ads",
+    team: "growth",
     status: 504,
     outcome: "timeout",
     code: "upstream_first_byte_timeout",
@@ -115,7 +117,7 @@ describe("sallyport log", () => {
     assert.equal(lines[0], FOREIGN[0]);
     const late =
       "2025-01-31 11:30:00.000  504     upstream_first_byte_timeout (timeout)  a         chat.completions  " +
-      "gpt-4o        ads             1.0 min          -         -  late";
+      "gpt-4o        ads           growth      1.0 min          -         -  late";
     assert.equal(lines[2], late);
     assert.ok(lines[3]?.endsWith("2.40 s     800 ms    ~1,204  streamed"));
     assert.deepEqual(lines.slice(5), FOREIGN.slice(1, 3));
@@ -138,6 +140,8 @@ describe("sallyport log", () => {
       ]],
       [["--since", "2h"], []],
       [["--id", "denied"], ["denied"]],
+      [["--team", "growth", "--key", "ADS"], ["late"]],
+      [["--team", "grow"], []],
     ];
     for (const [args, ids] of found) {
       const { status, stdout, stderr } = await run(file, ...args, "--json");
@@ -263,7 +267,7 @@ describe("sallyport log", () => {
       [["--status", "teapot"], /--status: expected a status such as 429/],
       [["--min-duration", "long"], /--min-duration: expected a duration/],
       [["--since", "yesterday"], /--since: expected a day or time in UTC/],
-      [["--sum", "team"], /--sum: expected one or several of key, provider/],
+      [["--sum", "owner"], /--sum: expected one or several of key, team, provider/],
       [["missing.log"], /cannot read missing\.log: ENOENT/],
     ];
     for (const [args, told] of wrong) {

@@ -44,6 +44,7 @@ export type MakePlace = (keys: readonly GatewayKey[]) => Promise<Place>;
 
 /** All fields of a record. */
 const FULL: GatewayKey = {
+  team: "search",
   id: "full",
   digest: digest("full"),
   name: 'Team "Größe" \\ 値',
@@ -147,6 +148,15 @@ export function describeKeyStore(where: string, make: MakePlace): void {
         ]);
         assert.deepEqual(idsOf(await store.list({ limit: 10, search: "eCoN" })), ["second"]);
         assert.deepEqual(await store.list({ limit: 10, search: "nobody" }), []);
+      }));
+
+    it("are listed by team", () =>
+      within(make, [...THREE, FULL], async ({ open }) => {
+        const store = await open();
+        const { team } = FULL;
+        assert.deepEqual(idsOf(await store.list({ limit: 10, team })), ["full"]);
+        assert.deepEqual(await store.list({ limit: 10, team, search: "alpha" }), []);
+        assert.deepEqual(await store.list({ limit: 10, team: "none" }), []);
       }));
 
     it("can be none at all", () =>

@@ -23,6 +23,8 @@ const record: ExchangeRecord = {
   provider: "a",
   replica: 1,
   keyId: "team",
+  keyName: "agents",
+  team: "search",
   operation: "chat.completions",
   model: "gpt\u2028-4o",
   stream: true,
@@ -64,6 +66,8 @@ describe("the access log", () => {
       time: "2026-11-21T12:00:01.000Z",
       id: "0b5c",
       key: "team",
+      keyName: "agents",
+      team: "search",
       provider: "a",
       replica: 1,
       operation: "chat.completions",
@@ -150,7 +154,7 @@ describe("the access log", () => {
   it("writes the same in words for people", () => {
     assert.equal(
       toPrettyLine({ ...record, model: "gpt-4o" }),
-      "12:00:01.000  200  ok  a  chat.completions  gpt-4o  stream  1235 ms  (first byte 300 ms)  7 tokens  key team  0b5c",
+      "12:00:01.000  200  ok  a  chat.completions  gpt-4o  stream  1235 ms  (first byte 300 ms)  7 tokens  key agents  team search  0b5c",
     );
     const refused = {
       ...record,

@@ -144,7 +144,7 @@ describe("the ring of exchanges", () => {
 
 describe("a filter of exchanges", () => {
   const passes = (filter: Parameters<typeof createTest>[0], more: Partial<LiveExchange> = {}) =>
-    createTest(filter)({ ...WHOLE, ...more });
+    createTest(filter)({ ...WHOLE, keyName: "name of people", team: "search", ...more });
 
   it("matches only if each of its parts matches", () => {
     const good = [
@@ -160,7 +160,8 @@ describe("a filter of exchanges", () => {
         status: "50",
       },
       { key: "am-x", minDurationMs: 10, minFirstTokenMs: 4, stream: false },
-      { key: "of people", keyIds: ["other", "team-x"] },
+      { team: "search", key: "people" },
+      { search: "SEARCH" },
       {},
     ] as const;
     for (const filter of good) assert.ok(passes(filter, { status: 504 }), JSON.stringify(filter));
@@ -172,12 +173,13 @@ describe("a filter of exchanges", () => {
       { outcome: "refused" },
       { status: "5xx", code: "dns" },
       { stream: true },
-      { key: "of people" },
+      { key: "of nobody" },
+      { team: "sea" },
       { minDurationMs: 10.1 },
       { minFirstTokenMs: 5 },
     ] as const;
     for (const filter of bad) assert.ok(!passes(filter, { status: 504 }), JSON.stringify(filter));
-    assert.ok(passes({ key: "PEOPLE" }, { keyName: "name of people" }));
+    assert.ok(passes({ key: "PEOPLE" }));
     assert.ok(!createTest({ minFirstTokenMs: 1 })(record()), "there was no token");
   });
 

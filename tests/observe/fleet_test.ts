@@ -321,11 +321,17 @@ describe("traffic of gateways", () => {
 });
 
 describe("questions for exchanges", () => {
-  const question = { id: "1f-2", query: { filter: { model: "gpt", keyIds: ["k"] }, limit: 5 } };
+  const question = { id: "1f-2", query: { filter: { model: "gpt", team: "ads" }, limit: 5 } };
 
   it("are read as they were asked, and nothing else is accepted", () => {
     assert.deepEqual(readQuestion(JSON.stringify(question)), question);
     const { id, query } = question;
+    const earlier = { ...question.query.filter, keyIds: ["k"], searchKeyIds: [] };
+    assert.deepEqual(
+      readQuestion(JSON.stringify({ id, query: { ...query, filter: earlier } })),
+      question,
+      "a question of an earlier version",
+    );
     const before = { settledAt: 5.5, id: "x" };
     assert.deepEqual(
       readQuestion(JSON.stringify({ id, query: { ...query, before } }))?.query.before,

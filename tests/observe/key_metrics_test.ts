@@ -98,7 +98,7 @@ describe("metrics by key", () => {
     const { metrics, read } = make();
     const { settled } = metrics.under(options);
     settled(record);
-    settled({ ...record, outcome: "upstream_cut" });
+    settled({ ...record, keyName: "agents", team: "search", outcome: "upstream_cut" });
     settled({ ...record, isEstimated: true });
     const { usage: _, ...without } = record;
     settled({
@@ -109,7 +109,8 @@ describe("metrics by key", () => {
       limit: "requests",
     });
     settled({ ...record, provider: "b", model: "unpriced" });
-    settled({ ...record, provider: "b", model: "rest", usage: { total: 1_000_000 } });
+    const named = { ...record, keyName: "new name", team: "search" };
+    settled({ ...named, provider: "b", model: "rest", usage: { total: 1_000_000 } });
     const { keyId: _id, ...nobodys } = record;
     settled(nobodys);
     const seen = read();
@@ -126,6 +127,7 @@ describe("metrics by key", () => {
       'sallyport_key_tokens_total{key="one",type="input"}': "3000",
       'sallyport_key_tokens_total{key="one",type="output"}': "1001500",
       'sallyport_key_estimated_tokens_total{key="one"}': "1500",
+      'sallyport_key_info{key="one",name="new name",team="search"}': "1",
     });
   });
 
@@ -208,7 +210,8 @@ describe("metrics by key", () => {
       assert.match(text, /sallyport_key_exchanges_total\{key="second",concern="caller"\} 3\n/);
       assert.match(text, /sallyport_key_limits_refused_total\{key="second",limit="requests"\} 3\n/);
       assert.match(text, /sallyport_key_tokens_total\{key="first",type="output"\} [1-9]/);
-      assert.doesNotMatch(text, /a name|key="(?!first|second)/);
+      assert.match(text, /sallyport_key_info\{key="first",name="a name",team=""\} 1\n/);
+      assert.doesNotMatch(text, /key="(?!first|second)/);
     });
 
     it("can be enabled by a variable too, and are absent unless they are enabled", async () => {

@@ -10,9 +10,13 @@ import {
   type ExchangeFilter,
   readDuration,
 } from "../../observe/live/exchange_filter.ts";
-import type { ExchangeCursor } from "../../observe/live/exchange_page.ts";
+import type { FleetPage } from "../../observe/fleet/fleet.ts";
+import type {
+  ExchangeCursor,
+  ExchangePage,
+  ExchangeQuery,
+} from "../../observe/live/exchange_page.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "../../observe/live/live_report.ts";
-import type { ExchangeLists } from "../exchange_lists.ts";
 import { gateway } from "./fleet.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
 import { exchangeSchema } from "./live_schemas.ts";
@@ -38,6 +42,7 @@ const FILTER_ENTRIES = {
   search: shortText,
   id: shortText,
   key: shortText,
+  team: shortText,
   provider: shortText,
   model: shortText,
   operation: shortText,
@@ -101,8 +106,18 @@ export interface ExchangeList {
   readonly missing?: readonly string[] | undefined;
 }
 
+/**
+ * Finds a page of settled exchanges, the newest first.
+ *
+ * @param gateway Id or name of a gateway, or `all`; this one if left out
+ */
+export type FindExchanges = (
+  query: ExchangeQuery,
+  gateway?: string,
+) => Promise<ExchangePage & Partial<FleetPage>>;
+
 /** The routes of exchanges. */
-export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [route({
+export const EXCHANGE_ROUTES: readonly AdminRoute<FindExchanges>[] = [route({
   method: "get",
   path: "/v1/exchanges",
   operationId: "listExchanges",
@@ -113,9 +128,10 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [route({
     schema: QuerySchema,
     means: {
       search: "Those with this text in one of their names: " +
-        "id, key, provider, model, operation, outcome, code, status",
+        "id, key, team, provider, model, operation, outcome, code, status",
       id: "The one with this x-request-id",
       key: "Only of keys with this text in their id or name",
+      team: "Only of this team",
       provider: "Only of this provider",
       model: "Those with this text in their model",
       operation: "Those with this text in their operation, such as embeddings",
@@ -140,9 +156,9 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [route({
       missing: optional(list(text(), "With gateway: the names of gateways that did not answer")),
     }),
   },
-  async run(lists, { query }) {
+  async run(find, { query }) {
     const { limit, after, gateway, ...parts } = query;
-    const found = await lists.find({ filter: toFilter(parts), limit, before: after }, gateway);
+    const found = await find({ filter: toFilter(parts), limit, before: after }, gateway);
     const { exchanges, reached, missing } = found;
     return {
       exchanges,

@@ -32,6 +32,7 @@ const ListSchema = v.strictObject({
   limit: listLimit(MAX_LISTED),
   after: v.optional(v.string()),
   search: v.optional(v.string()),
+  team: v.optional(v.string()),
   use: v.optional(v.picklist(["true", "false"], 'expected "true" or "false"'), "false"),
 });
 
@@ -84,6 +85,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
         limit: listLimitMeans(MAX_LISTED),
         after: "Those after the key with this id",
         search: "Those with this text in their id or name",
+        team: "Only of this team",
         use: "With true, the use of the limits of each too",
       },
     },
@@ -97,9 +99,9 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
       }),
     },
     async run(keys, { query }) {
-      const { limit, after, search, use } = query;
-      const found = await keys.list({ limit, after, search }, { withUse: use === "true" });
-      const next = found.length === limit ? found.at(-1)?.id ?? null : null;
+      const { use, ...wanted } = query;
+      const found = await keys.list(wanted, { withUse: use === "true" });
+      const next = found.length === query.limit ? found.at(-1)?.id ?? null : null;
       return { keys: found, next, readOnly: keys.isReadOnly };
     },
   }),

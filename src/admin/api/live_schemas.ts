@@ -89,7 +89,8 @@ export const exchangeSchema: v.GenericSchema<LiveExchange> = objectOf<LiveExchan
   retryCause: optional(oneOf(CAUSES, "Why a call failed that was made again")),
   provider: optional(text()),
   keyId: optional(text()),
-  keyName: optional(text("Name of the key, where it has one and can be looked up")),
+  keyName: optional(text("Name of the key at the time, if it had one")),
+  team: optional(text("Team of the key at the time, or of the identity token")),
   gateway: optional(text("Name of its gateway, where the report is about several")),
   operation: optional(text()),
   genAi: optional(

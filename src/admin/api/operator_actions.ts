@@ -32,7 +32,6 @@ import { createLiveEvents } from "../../observe/live/live_feed.ts";
 import type { Fleet, TurnedGateway } from "../../observe/fleet/fleet.ts";
 import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
-import type { ExchangeLists } from "../exchange_lists.ts";
 import { FLEET_QUERY, type FleetQuery, TURN_QUERY } from "./fleet.ts";
 
 /** The part of a gateway that determines its state. */
@@ -47,8 +46,6 @@ export interface OperatorParts {
   readonly fleet: Fleet;
   /** Reads the traffic of all processes from one second up to, but without, another. */
   readonly look: (from: number, to: number) => Promise<LivePart>;
-  /** Finds settled exchanges, and the names of their keys. */
-  readonly exchanges: ExchangeLists;
   /** Passes a call to the gateway like a caller's call. The gateway checks it as usual. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
   /** The addresses of each provider, and the header for its key. */
@@ -285,7 +282,7 @@ export class OperatorActions {
    * @throws {GatewayError} `too_many_watchers`
    */
   async watch(query: FleetQuery, { isStillGood }: Operator): Promise<GatewayResponse> {
-    const { fleet, exchanges: lists, health, version } = this.#parts;
+    const { fleet, health, version } = this.#parts;
     const { lagMs, look } = query.gateway === undefined
       ? { lagMs: 0, look: this.#parts.look }
       : await fleet.watch(query.gateway);
@@ -294,7 +291,6 @@ export class OperatorActions {
     const clock = behind(this.#parts.clock, lagMs);
     const report = async (from: number, to: number): Promise<FleetLiveReport> => {
       const part = await look(from, to);
-      const exchanges = await lists.withNames(part.exchanges);
       return {
         now: clock.now(),
         from,
@@ -302,7 +298,6 @@ export class OperatorActions {
         version,
         health: health(),
         ...part,
-        exchanges,
       };
     };
     return {

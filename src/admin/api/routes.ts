@@ -6,7 +6,6 @@
 import type { Fleet } from "../../observe/fleet/fleet.ts";
 import type { UsageReports } from "../../usage/report.ts";
 import type { BudgetReports } from "../budget_reports.ts";
-import type { ExchangeLists } from "../exchange_lists.ts";
 import type { KeyAdministration } from "../key_administration.ts";
 import type { ProviderReports } from "../provider_reports.ts";
 import type { RecordingLists } from "../recording_lists.ts";
@@ -14,7 +13,7 @@ import type { TeamReports } from "../team_reports.ts";
 import type { TokenAdministration } from "../token_administration.ts";
 import { TextParts, toAnswer, toTextAnswer } from "./answers.ts";
 import { BUDGET_ROUTES } from "./budgets.ts";
-import { EXCHANGE_ROUTES } from "./exchanges.ts";
+import { EXCHANGE_ROUTES, type FindExchanges } from "./exchanges.ts";
 import { FLEET_ROUTES } from "./fleet.ts";
 import { KEY_ROUTES } from "./keys.ts";
 import { OPERATOR_ROUTES, type OperatorActions } from "./operator_actions.ts";
@@ -35,7 +34,7 @@ export interface RouteServices {
   readonly providerReports: ProviderReports;
   readonly budgets: BudgetReports;
   readonly usage: UsageReports;
-  readonly exchanges: ExchangeLists;
+  readonly exchanges: FindExchanges;
   readonly recordings: RecordingLists;
   readonly fleet: Fleet;
   readonly actions: OperatorActions;

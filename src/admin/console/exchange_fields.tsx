@@ -21,7 +21,7 @@ const ENDS: readonly [value: string, label: string][] = [
 
 /** Text fields. `known` names the property that suggestions are from. */
 const FIELDS: readonly {
-  readonly name: "key" | "model" | "operation" | "code" | "status";
+  readonly name: "key" | "team" | "model" | "operation" | "code" | "status";
   readonly label: string;
   readonly hint: string;
   readonly known?: (exchange: LiveExchange) => string | undefined;
@@ -32,6 +32,7 @@ const FIELDS: readonly {
     hint: "name or id",
     known: ({ keyName, keyId }) => keyName ?? keyId,
   },
+  { name: "team", label: "Team", hint: "its whole name", known: ({ team }) => team },
   { name: "model", label: "Model", hint: "part of its name", known: ({ model }) => model },
   {
     name: "operation",
@@ -161,7 +162,7 @@ export function FilterFields(props: FieldsProps): JSX.Element {
         type="search"
         class="grow"
         aria-label="Filter"
-        placeholder="Find by id, key, provider, model, code or status"
+        placeholder="Find by id, key, team, provider, model, code or status"
         value={texts.search ?? ""}
         onInput={(event) => onChange({ ...texts, search: event.currentTarget.value })}
       />

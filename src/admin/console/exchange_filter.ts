@@ -17,6 +17,7 @@ const FILTER_NAMES = [
   "outcome",
   "stream",
   "key",
+  "team",
   "provider",
   "model",
   "operation",

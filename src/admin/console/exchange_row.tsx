@@ -95,6 +95,7 @@ function factsOf(
     operation,
     keyId,
     keyName,
+    team,
     provider,
     replica,
     retries,
@@ -117,6 +118,7 @@ function factsOf(
       keyName === undefined ? keyId : `${keyName} (${keyId})`,
       keyId && toAddress({ key: keyId }),
     ],
+    ["Team", team, team && toAddress({ team })],
     ["Provider", replica === undefined ? provider : `${provider}, replica ${replica}`, ofProvider],
     ["Stream", stream === undefined ? undefined : yesOrNo(stream)],
     [

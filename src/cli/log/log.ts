@@ -21,6 +21,7 @@ import { readLines } from "./read_lines.ts";
 const FILTERS = {
   id: "id",
   key: "key",
+  team: "team",
   provider: "provider",
   model: "model",
   operation: "operation",

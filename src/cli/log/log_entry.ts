@@ -57,6 +57,8 @@ export function parseLogLine(line: string): LogLine | undefined {
       status,
       outcome: outcome as Outcome, // checked against the table
       keyId: toText(object.key),
+      keyName: toText(object.keyName),
+      team: toText(object.team),
       provider: toText(object.provider),
       model: toText(object.model),
       operation: toText(object.operation),

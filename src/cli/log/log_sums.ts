@@ -14,12 +14,13 @@ const toTime = ({ startedAt }: LogEntry, length: number): string =>
 
 /** Part to sum by. */
 export type SumPart =
-  | ("key" | "provider" | "model" | "operation" | "outcome" | "code" | "status")
+  | ("key" | "team" | "provider" | "model" | "operation" | "outcome" | "code" | "status")
   | ("hour" | "day");
 
 /** The group name of an entry, by part. */
 const PARTS: Readonly<Record<SumPart, (entry: LogEntry) => string | undefined>> = {
   key: ({ keyId }) => keyId,
+  team: ({ team }) => team,
   provider: ({ provider }) => provider,
   model: ({ model }) => model,
   operation: ({ operation }) => operation,

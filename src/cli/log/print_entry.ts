@@ -17,6 +17,7 @@ const COLUMNS: readonly (readonly [title: string, width: number])[] = [
   ["OPERATION", 16],
   ["MODEL", 12],
   ["KEY", 12],
+  ["TEAM", 8],
   ["TOOK", 9],
   ["FIRST", 9],
   ["TOKENS", 8],
@@ -26,7 +27,7 @@ const MAX_WIDTH = 40;
 /** The columns that are printed in the entry's style. */
 const [STATUS_COLUMN, END_COLUMN] = [1, 2];
 /** The first column with right-aligned numbers, and the first column after the numbers. */
-const [FIRST_NUMBER, AFTER_NUMBERS] = [7, 10];
+const [FIRST_NUMBER, AFTER_NUMBERS] = [8, 11];
 
 const STYLES: Readonly<Record<EndKind, Style>> = {
   ok: "green",
@@ -63,6 +64,8 @@ export class EntryPrinter {
       operation,
       model,
       keyId,
+      keyName,
+      team,
       tokens,
       isEstimated,
     } = entry;
@@ -73,7 +76,8 @@ export class EntryPrinter {
       provider ?? "-",
       operation ?? "-",
       model ?? "-",
-      keyId ?? "-",
+      keyName ?? keyId ?? "-",
+      team ?? "-",
       toDuration(entry.durationMs),
       toDuration(entry.firstTokenMs),
       tokens === undefined ? "-" : `${isEstimated ? "~" : ""}${tokens.toLocaleString("en")}`,

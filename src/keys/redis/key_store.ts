@@ -29,7 +29,7 @@ import {
   type KeyRegistry,
   KeyStoreError,
   KeyStoreUnavailable,
-  matchesSearch,
+  matchesQuery,
   refuseAfter,
 } from "../key_store.ts";
 
@@ -67,13 +67,13 @@ function toListed(text: string, id: string): GatewayKey {
 }
 
 /**
- * Returns whether a record matches a search. A broken record always matches, so that operators see
+ * Returns whether a record matches a query. A broken record always matches, so that operators see
  * it.
  */
-function isWanted(text: string, id: string, search: string): boolean {
+function isWanted(text: string, id: string, query: KeyQuery): boolean {
   try {
-    const { name } = JSON.parse(text);
-    return matchesSearch({ id, name: typeof name === "string" ? name : undefined }, search);
+    const { name, team } = JSON.parse(text);
+    return matchesQuery({ id, name: typeof name === "string" ? name : undefined, team }, query);
   } catch {
     return true;
   }
@@ -150,13 +150,15 @@ export class RedisKeyStore implements KeyRegistry {
     return this.#cache.find(digest);
   }
 
-  async list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
+  async list(query: KeyQuery): Promise<readonly GatewayKey[]> {
+    const { limit, after } = query;
+    const wantsAll = query.search === undefined && query.team === undefined;
     return await this.#administer(async () => {
       let start = after === undefined ? 0 : await this.#rankAfter(after);
       // By id, because a key that is made in the meantime shifts the others.
       const found = new Map<string, GatewayKey>();
       while (found.size < limit) {
-        const page = search === undefined ? Math.min(PAGE, limit - found.size) : PAGE;
+        const page = wantsAll ? Math.min(PAGE, limit - found.size) : PAGE;
         const ids = await this.#client.ask(
           (redis) => redis.zrevrange(this.#names.created, start, start + page - 1),
           (answer) => answer as string[],
@@ -169,7 +171,7 @@ export class RedisKeyStore implements KeyRegistry {
         for (const [index, id] of ids.entries()) {
           const text = texts[index];
           if (typeof text !== "string" || found.size >= limit) continue;
-          if (search === undefined || isWanted(text, id, search)) found.set(id, toListed(text, id));
+          if (wantsAll || isWanted(text, id, query)) found.set(id, toListed(text, id));
         }
         start += ids.length;
       }

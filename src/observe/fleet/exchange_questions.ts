@@ -31,28 +31,38 @@ const place = v.strictObject({
 });
 
 /**
+ * Ids of keys with a matching name, from gateways of an earlier version. They are not needed: each
+ * exchange has the name of its key.
+ */
+const EARLIER = ["keyIds", "searchKeyIds"] as const;
+
+/**
  * If an unknown part of a filter were ignored, wrong exchanges would match. Such a question is not
  * answered.
  */
 const QuestionSchema: v.GenericSchema<unknown, ExchangeQuestion> = v.strictObject({
   id: v.pipe(v.string(), v.regex(/^[0-9a-f-]{1,40}$/)),
   query: v.strictObject({
-    filter: v.strictObject({
-      ...v.entriesFromList([
-        "search",
-        "id",
-        "key",
-        "provider",
-        "model",
-        "operation",
-        "code",
-        "status",
-      ], text),
-      ...v.entriesFromList(["keyIds", "searchKeyIds"], ids),
-      ...v.entriesFromList(["minDurationMs", "minFirstTokenMs"], ms),
-      outcome: v.optional(v.picklist(END_KINDS)),
-      stream: v.optional(v.boolean()),
-    }),
+    filter: v.pipe(
+      v.strictObject({
+        ...v.entriesFromList([
+          "search",
+          "id",
+          "key",
+          "team",
+          "provider",
+          "model",
+          "operation",
+          "code",
+          "status",
+        ], text),
+        ...v.entriesFromList(EARLIER, ids),
+        ...v.entriesFromList(["minDurationMs", "minFirstTokenMs"], ms),
+        outcome: v.optional(v.picklist(END_KINDS)),
+        stream: v.optional(v.boolean()),
+      }),
+      v.transform(({ keyIds: _, searchKeyIds: __, ...filter }) => filter),
+    ),
     limit: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(MAX_EXCHANGES)),
     before: v.optional(place),
   }),

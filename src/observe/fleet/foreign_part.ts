@@ -114,6 +114,7 @@ const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
     "provider",
     "keyId",
     "keyName",
+    "team",
     "operation",
     "genAi",
     "model",

@@ -39,18 +39,14 @@ export const END_KIND_MEANINGS: Readonly<Record<EndKind, string>> = {
  */
 export interface ExchangeFilter {
   /**
-   * Part of any name or code: id, key, provider, model, operation, outcome, code, cause or status.
+   * Part of any name or code: id, key, team, provider, model, operation, outcome, code, cause or status.
    */
   readonly search?: string | undefined;
   readonly id?: string | undefined;
   /** Part of the key's id or name. */
   readonly key?: string | undefined;
-  /**
-   * Ids of keys whose name contains `key` or `search`. Needed for exchanges that do not have the
-   * name of their key.
-   */
-  readonly keyIds?: readonly string[] | undefined;
-  readonly searchKeyIds?: readonly string[] | undefined;
+  /** The full name of the team. */
+  readonly team?: string | undefined;
   /** The full name of the provider. */
   readonly provider?: string | undefined;
   /** Part of the model's name. */
@@ -73,6 +69,8 @@ export interface FilteredExchange extends
     ExchangeRecord,
     | "id"
     | "keyId"
+    | "keyName"
+    | "team"
     | "provider"
     | "model"
     | "operation"
@@ -83,10 +81,7 @@ export interface FilteredExchange extends
     | "stream"
     | "durationMs"
     | "firstTokenMs"
-  > {
-  /** Name of the key, if it is known. */
-  readonly keyName?: string | undefined;
-}
+  > {}
 
 /**
  * Returns the kind of an exchange's end. A provider's 4xx is the caller's concern, as is a refusal
@@ -105,14 +100,34 @@ function holds(text: string | undefined, part: string): boolean {
   return text !== undefined && text.toLowerCase().includes(part);
 }
 
-/** Parts with a test of their own. */
+const searchedTexts = (exchange: FilteredExchange): readonly (string | undefined)[] => [
+  exchange.id,
+  exchange.keyId,
+  exchange.keyName,
+  exchange.team,
+  exchange.provider,
+  exchange.model,
+  exchange.operation,
+  exchange.outcome,
+  exchange.code,
+  exchange.cause,
+  String(exchange.status),
+];
+
+/** The test of each part of a filter. */
 const TESTS: {
-  readonly [Name in Exclude<keyof ExchangeFilter, "search" | "key" | "keyIds" | "searchKeyIds">]-?:
-    (
-      wanted: NonNullable<ExchangeFilter[Name]>,
-    ) => Test;
+  readonly [Name in keyof ExchangeFilter]-?: (wanted: NonNullable<ExchangeFilter[Name]>) => Test;
 } = {
+  search(wanted) {
+    const part = wanted.toLowerCase();
+    return (exchange) => searchedTexts(exchange).some((each) => holds(each, part));
+  },
   id: (wanted) => ({ id }) => id === wanted,
+  key(wanted) {
+    const part = wanted.toLowerCase();
+    return ({ keyId, keyName }) => holds(keyId, part) || holds(keyName, part);
+  },
+  team: (wanted) => ({ team }) => team === wanted,
   provider: (wanted) => ({ provider }) => provider === wanted,
   model: (wanted) => ({ model }) => holds(model, wanted.toLowerCase()),
   operation: (wanted) => ({ operation }) => holds(operation, wanted.toLowerCase()),
@@ -131,33 +146,13 @@ const TESTS: {
     firstTokenMs !== undefined && firstTokenMs >= wanted,
 };
 
-function testKey(wanted: string, keyIds: readonly string[] = []): Test {
-  const part = wanted.toLowerCase();
-  const named = new Set(keyIds);
-  return ({ keyId, keyName }) =>
-    keyId !== undefined && (holds(keyId, part) || holds(keyName, part) || named.has(keyId));
-}
-
-function testAny(wanted: string, keyIds: readonly string[] | undefined): Test {
-  const part = wanted.toLowerCase();
-  const isOfKey = testKey(wanted, keyIds);
-  return (exchange) => {
-    const { id, provider, model, operation, outcome, code, cause, status } = exchange;
-    const texts = [id, provider, model, operation, outcome, code, cause, String(status)];
-    return texts.some((each) => holds(each, part)) || isOfKey(exchange);
-  };
-}
-
 /** Creates the test of a filter. */
 export function createTest(filter: ExchangeFilter): Test {
-  const { search, searchKeyIds, key, keyIds, ...rest } = filter;
   const tests: Test[] = [];
-  for (const [name, wanted] of Object.entries(rest)) {
+  for (const [name, wanted] of Object.entries(filter)) {
     // The table has the test with the type of this part.
     const create = TESTS[name as keyof typeof TESTS] as (wanted: unknown) => Test;
     if (wanted !== undefined) tests.push(create(wanted));
   }
-  if (key !== undefined) tests.push(testKey(key, keyIds));
-  if (search !== undefined) tests.push(testAny(search, searchKeyIds));
   return (exchange) => tests.every((test) => test(exchange));
 }

@@ -48,6 +48,8 @@ function toLiveExchange(record: ExchangeRecord, settledAt: number): LiveExchange
     retryCause: record.retryCause,
     provider: record.provider,
     keyId: record.keyId,
+    keyName: record.keyName,
+    team: record.team,
     operation: record.operation,
     genAi: record.genAi,
     isMetered: record.isMetered,

@@ -101,11 +101,9 @@ export interface LiveSecond {
  * One exchange as operators see it: its record without the underlying error, which can contain
  * addresses.
  */
-export interface LiveExchange extends Omit<ExchangeRecord, "team" | "plan" | "error" | "withheld"> {
+export interface LiveExchange extends Omit<ExchangeRecord, "plan" | "error" | "withheld"> {
   /** Wall clock at its end, milliseconds since 1970. Unique among the exchanges of one process. */
   readonly settledAt: number;
-  /** Name of the key, if it has one. */
-  readonly keyName?: string;
   /** Name of its gateway, if the report covers several. */
   readonly gateway?: string;
 }

@@ -1,6 +1,6 @@
 /**
- * Optional metrics by gateway key. Keys are labelled by their ids, which never change. Names can
- * change, and a changed label would start a new series.
+ * Optional metrics by gateway key. Keys are labelled by their ids, which never change. Names and
+ * teams can change, and a changed label would start a new series, so a metric of its own has them.
  *
  * @module
  */
@@ -34,6 +34,8 @@ interface KeySeries {
 /** Metrics by key, for one process. */
 export class KeyMetrics {
   readonly #series = new Map<string, KeySeries>();
+  /** The name and the team of each key with its own series, as at its last exchange. */
+  readonly #names = new Map<string, readonly [name: string, team: string]>();
   readonly #createSeries: (key: string) => KeySeries;
   readonly #refused: Labelled<Counter>;
   readonly #cost: Labelled<Counter>;
@@ -55,6 +57,14 @@ export class KeyMetrics {
     const costHelp =
       "Cost of a gateway key's tokens, estimated ones included, for models that have a price";
     this.#cost = counter("cost", costHelp, "currency");
+    registry.read({
+      name: "sallyport_key_info",
+      help: "Names of the gateway keys with metrics; always 1",
+      type: "gauge",
+      aggregation: "max",
+      labels: ["key", "name", "team"],
+      read: () => Array.from(this.#names, ([key, names]) => [[key, ...names], 1]),
+    });
     this.#createSeries = (key) => ({
       exchanges: {
         nobody: exchanges(key, "nobody"),
@@ -74,10 +84,11 @@ export class KeyMetrics {
   under({ maxKeys, prices, currency }: KeyMetricsOptions): ExchangeObserver {
     return {
       settled: (record) => {
-        const { keyId, limit } = record;
+        const { keyId, keyName = "", team = "", limit } = record;
         if (keyId === undefined) return;
         const key = this.#series.has(keyId) || this.#series.size < maxKeys ? keyId : OTHER;
         count(this.#seriesOf(key), record);
+        if (key !== OTHER) this.#names.set(key, [keyName, team]);
         if (limit !== undefined) this.#refused(key, limit).add();
         const { usage, provider, model } = record;
         if (usage === undefined || provider === undefined || model === undefined) return;

@@ -55,6 +55,8 @@ export function toExchangeAttributes(record: ExchangeRecord): Attributes {
     "sallyport.provider": record.provider,
     "sallyport.operation": record.operation,
     "sallyport.key.id": record.keyId,
+    "sallyport.key.name": record.keyName,
+    "sallyport.team": record.team,
     "sallyport.request.id": record.id,
     "sallyport.outcome": outcome,
     "sallyport.cause": record.cause,
