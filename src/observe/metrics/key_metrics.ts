@@ -1,6 +1,6 @@
 /**
  * Optional metrics by gateway key. Keys are labelled by their ids, which never change. Names and
- * teams can change, and a changed label would start a new series, so a metric of its own has them.
+ * teams can change, and a changed label would start a new series, so a separate metric has them.
  *
  * @module
  */
