@@ -59,7 +59,7 @@ export interface LimitBatch {
  * limit, in the order of the questions, of their subjects and of `limitsOf`. They describe the
  * state before the exchange, so that the worker reaches the same verdict.
  */
-export type LimitStates = readonly number[];
+export type LimitAnswers = readonly number[];
 
 /** The leases of one worker. */
 export class WorkerLeases {
@@ -74,7 +74,7 @@ export class WorkerLeases {
   /**
    * Handles a batch synchronously: no other message is handled between a decision and its count.
    */
-  handle({ subjects, releases, questions }: LimitBatch): LimitStates {
+  handle({ subjects, releases, questions }: LimitBatch): LimitAnswers {
     for (const { number, subject } of subjects) this.#subjects[number] = subject;
     for (const release of releases) this.#settle(release);
     const states: number[] = [];
@@ -83,7 +83,7 @@ export class WorkerLeases {
   }
 
   /** Ends all leases, because the worker has ended. Their reservations stay charged. */
-  leave(): void {
+  releaseAll(): void {
     for (const lease of this.#leases.keys()) this.#release(lease);
   }
 
