@@ -98,7 +98,7 @@ export class WorkerLeases {
       countedByFirstLease: question.countedByFirstLease,
     };
     if (findRefusing(before, reservation).length > 0) return;
-    const release = this.#limiter.admit(subjects, reservation);
+    const release = this.#limiter.count(subjects, reservation);
     if (countsAtEnd(subjects)) this.#leases.set(question.lease, release);
     else release(NO_AMOUNTS);
   }
@@ -113,7 +113,10 @@ export class WorkerLeases {
     const { lease, tokens, spend, undone } = release;
     // A lease of only requests was released when it was acquired.
     if (undone !== undefined && !this.#leases.has(lease)) {
-      this.#leases.set(lease, this.#limiter.readmit(this.#subjectsOf(undone), NO_RESERVATION, 0));
+      this.#leases.set(
+        lease,
+        this.#limiter.countAgain(this.#subjectsOf(undone), NO_RESERVATION, 0),
+      );
     }
     this.#release(lease, { tokens, spend }, undone !== undefined);
   }
