@@ -31,7 +31,7 @@ import { ExchangeSlots, OpenExchanges } from "./exchange/open_exchanges.ts";
 import { embedDurable } from "./steps/durable/setup.ts";
 import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import { handleRequest } from "./pipeline.ts";
-import type { Pipeline, Provider } from "./steps/flow.ts";
+import type { Provider, StepParts } from "./steps/flow.ts";
 import { createHeaderRules } from "./upstream/headers.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport } from "./upstream/transport.ts";
@@ -152,7 +152,7 @@ function toKeyParts(
   config: Config,
   { keys, identity: given, isRevoked }: Partial<GatewayParts>,
   parts: { digest: Digest; clock: Clock },
-): Pick<Pipeline, "keys" | "identity" | "holdsKey" | "digest"> {
+): Pick<StepParts, "keys" | "identity" | "holdsKey" | "digest"> {
   const identity = given ?? embedIdentity(config, { ...parts, isRevoked });
   return {
     digest: parts.digest,
@@ -205,7 +205,7 @@ function toDurable(
   config: Config,
   { durable, keys }: Partial<GatewayParts>,
   clock: Clock,
-): Pipeline["durable"] {
+): StepParts["durable"] {
   return durable === null
     ? undefined
     : durable ?? embedDurable({ ...config, keys: keys ?? config.keys }, clock);
@@ -217,7 +217,7 @@ function reportReplicas({ name, replicas }: Provider, clock: Clock): Gateway["re
 }
 
 /** Makes the table that finds a provider by the address that a caller used. */
-function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"] {
+function toHostTable(providers: readonly Provider[]): StepParts["resolveProvider"] {
   return createHostTable(
     providers.flatMap((provider) =>
       provider.hosts.map((host): [string, Provider] => [host, provider])
@@ -226,13 +226,13 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
 }
 
 /** Parts that a gateway makes for itself. */
-interface OwnParts extends Pick<Pipeline, "clock" | "open" | "assertWelcome"> {
+interface OwnParts extends Pick<StepParts, "clock" | "openExchanges" | "assertWelcome"> {
   readonly providers: readonly Provider[];
 }
 
 /** Returns the parts that the steps of a request use. */
-function toPipeline(config: Config, overrides: Partial<GatewayParts>, own: OwnParts): Pipeline {
-  const { clock, open, providers } = own;
+function toStepParts(config: Config, overrides: Partial<GatewayParts>, own: OwnParts): StepParts {
+  const { clock, openExchanges, providers } = own;
   const { digest = portableDigest, limiter = new MemoryLimiter(clock), observers = [] } = overrides;
   const { alerts, limits } = config;
   return {
@@ -242,13 +242,13 @@ function toPipeline(config: Config, overrides: Partial<GatewayParts>, own: OwnPa
     accounting: new Accounting(config),
     teams: config.teams,
     durable: toDurable(config, overrides, clock),
-    budgets: createBudgetNotes({ alerts, ...overrides.budgets, limiter, digest, clock }),
+    budgetNotes: createBudgetNotes({ alerts, ...overrides.budgets, limiter, digest, clock }),
     observers: observers.map((observer) => (record) => observer.settled(record)),
     tracer: overrides.tracer,
     clock,
     limits,
     bodies: overrides.shared?.bodies ?? new BodyMemory(limits.maxBodiesBytes),
-    open,
+    openExchanges,
     listsWithheld: observers.some(({ wantsWithheld }) => wantsWithheld),
     assertWelcome: own.assertWelcome,
   };
@@ -276,25 +276,26 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
   const { clock = systemClock, transport = createFetchTransport(), shared } = overrides;
   const providers = toProviders(config, { ...overrides, transport, clock });
   const { maxExchanges } = config.limits;
-  const open = new OpenExchanges(shared?.exchanges ?? new ExchangeSlots(maxExchanges));
+  const openExchanges = new OpenExchanges(shared?.exchanges ?? new ExchangeSlots(maxExchanges));
   let isReady = true;
   let isClosing = false;
   const assertWelcome = () => {
     if (isClosing) throw new GatewayError("gateway_draining");
-    if (open.slots.isOverfull) throw new GatewayError("gateway_overloaded");
+    if (openExchanges.slots.isOverfull) throw new GatewayError("gateway_overloaded");
   };
-  const pipeline = toPipeline(config, overrides, { clock, open, assertWelcome, providers });
-  const handle: Handler["handle"] = (request) => handleRequest(request, pipeline);
+  const own = { clock, openExchanges, assertWelcome, providers };
+  const stepParts = toStepParts(config, overrides, own);
+  const handle: Handler["handle"] = (request) => handleRequest(request, stepParts);
   return {
     ...toHandler(config.cors === undefined ? handle : withCors(handle, config.cors)),
     get isReady() {
       return isReady;
     },
     get openExchanges() {
-      return open.size;
+      return openExchanges.size;
     },
     get openStreams() {
-      return Array.from(open).filter(({ facts }) => facts.stream === true).length;
+      return Array.from(openExchanges).filter(({ facts }) => facts.stream === true).length;
     },
     get replicas() {
       return providers.flatMap((provider) => reportReplicas(provider, clock));
@@ -307,11 +308,11 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
       isClosing = true;
       const cancelTimer = clock.timer(
         limitMs,
-        () => open.abort(new GatewayError("gateway_draining")),
+        () => openExchanges.abort(new GatewayError("gateway_draining")),
       );
-      await open.whenEmpty();
+      await openExchanges.whenEmpty();
       cancelTimer();
-      pipeline.identity?.close();
+      stepParts.identity?.close();
     },
   };
 }

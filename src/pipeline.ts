@@ -20,11 +20,11 @@ import { readGatewayCredential, readUpstreamCredentials } from "./inbound/creden
 import { type Address, withoutPrefix } from "./inbound/host.ts";
 import { findGatewayKey } from "./keys/key_resolver.ts";
 import {
-  admitKey,
-  admitModel,
-  admitOperation,
-  admitOtherModels,
   allowsModel,
+  assertModelAllowed,
+  assertOperationAllowed,
+  assertOtherModelsAllowed,
+  requireUsableKey,
 } from "./keys/policy.ts";
 import { limitsAmounts } from "./limits/limiter.ts";
 import {
@@ -39,7 +39,7 @@ import { BODILESS, bytesOf, type Call } from "./steps/call.ts";
 import { record } from "./steps/durable/recorded_call.ts";
 import { answerRecorded } from "./steps/durable/recording_request.ts";
 import { wantedRecording } from "./steps/durable/wanted_recording.ts";
-import type { Arrival, Flow, Pipeline, Provider } from "./steps/flow.ts";
+import type { Arrival, Flow, Provider, StepParts } from "./steps/flow.ts";
 import {
   assertNoKeyInCredentials,
   assertNoKeyInFields,
@@ -48,8 +48,13 @@ import {
   withoutKeys,
 } from "./steps/misplaced_keys.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
-import { type AnswerKind, createWatch, noteTokens, toAnswerKind } from "./upstream/answer_kind.ts";
-import { forward, shorten } from "./upstream/forward.ts";
+import {
+  type AnswerKind,
+  createScannerOrMeter,
+  noteTokens,
+  toAnswerKind,
+} from "./upstream/answer_kind.ts";
+import { forward, shortenDeadlines } from "./upstream/forward.ts";
 import { hasLooped, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
 import { isSmall, readWhole } from "./upstream/read_whole.ts";
@@ -66,9 +71,9 @@ import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
  */
 export async function handleRequest(
   request: GatewayRequest,
-  gateway: Pipeline,
+  gateway: StepParts,
 ): Promise<GatewayResponse> {
-  const exchange = gateway.open.begin(request, gateway); // 1
+  const exchange = gateway.openExchanges.begin(request, gateway); // 1
   const arrival: Arrival = { request, exchange, gateway, dialect: OPAQUE };
   try {
     exchange.trace = gateway.tracer?.begin(exchange, request);
@@ -76,7 +81,7 @@ export async function handleRequest(
     const { provider, prefix } = address(arrival); // 2
     const { method, url, headers } = request;
     const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
-    noteOperation(operation, provider, arrival);
+    noteKnownOperation(operation, provider, arrival);
     const presentedKey = readGatewayCredential(headers, provider, gateway.holdsKey); // 3
     const { keys, digest, clock, identity } = gateway;
     const stored = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
@@ -92,12 +97,12 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   if (operation.isOwn) return await answerRecorded(flow);
   if (subjects.length > 0) await admitBeforeBody(flow); // 4: the checks that need no body
   const call = await read(flow); // 5
-  if (recording !== undefined) return await record(recording, call, flow, carry);
-  return await carry(call, flow);
+  if (recording !== undefined) return await record(recording, call, flow, runCall);
+  return await runCall(call, flow);
 }
 
-/** Runs the checks of step 4 that need the body, then steps 6 and 7. */
-async function carry(call: Call, flow: Flow): Promise<GatewayResponse> {
+/** Makes the call: runs the checks of step 4 that need the body, then steps 6 and 7. */
+async function runCall(call: Call, flow: Flow): Promise<GatewayResponse> {
   await admit(call, flow);
   return relay(await send(call, flow), call, flow);
 }
@@ -125,7 +130,7 @@ function address({ request, exchange, gateway }: Arrival): Address<Provider> {
 /**
  * 2: notes the operation. Throws if it is unknown and the provider accepts only known operations.
  */
-function noteOperation(
+function noteKnownOperation(
   operation: ResolvedOperation,
   provider: Provider,
   arrival: Arrival,
@@ -156,15 +161,15 @@ function identify(
 ): Flow {
   const { url, headers } = request;
   if (storedKey !== undefined) noteKey(storedKey, exchange);
-  const key = admitKey(storedKey, provider.name, gateway.clock.now());
+  const key = requireUsableKey(storedKey, provider.name, gateway.clock.now());
   const credentials = readUpstreamCredentials(headers, provider, presentedKey);
   const searched = { presentedKey, gateway };
   assertNoKeyInCredentials(credentials, provider, searched);
   assertNoKeyInUrl(url, searched);
-  if (!operation.isOwn) admitOperation(key, operation, provider);
-  if (operation.modelId !== undefined) admitModel(key, operation.modelId);
+  if (!operation.isOwn) assertOperationAllowed(key, operation, provider);
+  if (operation.modelId !== undefined) assertModelAllowed(key, operation.modelId);
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
-  gateway.open.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
+  gateway.openExchanges.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
   const subjects = operation.isOwn ? [] : subjectsOf(key, provider, gateway);
   assertMetered(operation, provider, subjects);
   const durable = key.durable ?? provider.durable;
@@ -178,7 +183,7 @@ function identify(
     presentedKey,
     credentials,
     subjects,
-    isMetered: operation.cost !== "none" && subjects.some(limitsAmounts),
+    needsReservation: operation.cost !== "none" && subjects.some(limitsAmounts),
     recording: durable ? wantedRecording(headers, operation, durable) : undefined,
     lease: undefined,
     isAdmitted: false,
@@ -205,8 +210,8 @@ async function read(flow: Flow): Promise<Call> {
   assertNoKeyInFields(facts, flow); // first, because log, metrics and usage show the model
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
-  if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
-  if (otherModels !== undefined) admitOtherModels(key, otherModels);
+  if (operation.model === "body" || operation.model === "optional") assertModelAllowed(key, model);
+  if (otherModels !== undefined) assertOtherModelsAllowed(key, otherModels);
   const usageOptIn = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
   return { body, contentType, facts, usageOptIn };
 }
@@ -220,10 +225,10 @@ function send(call: Call, flow: Flow): Promise<UpstreamResponse> {
   const { method, url, isGone } = request;
   if (isGone) throw new ClientClosed();
   // A call that continues after its caller leaves has only the provider's deadlines.
-  const goesOn = exchange.goesOn || exchange.reader !== undefined;
-  const deadlines = goesOn
+  const outlivesCaller = exchange.outlivesCaller || exchange.reader !== undefined;
+  const deadlines = outlivesCaller
     ? provider.deadlines
-    : shorten(provider.deadlines, request.headers, call.facts.isStream ?? true);
+    : shortenDeadlines(provider.deadlines, request.headers, call.facts.isStream ?? true);
   const isModelBound = key.models !== undefined ||
     flow.subjects.some(({ limits }) => limits.spend !== undefined);
   const headers = toUpstreamHeaders(
@@ -254,11 +259,11 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   const kind = toAnswerKind(answer, operation);
   const crossed = toAnswerHeaders(headers, kind, flow);
   // It costs nothing, so it is not read to its end after its caller has left.
-  if (!kind.isMetered) exchange.endWithCaller();
+  if (!kind.countsTokens) exchange.bindToCaller();
   const isEmpty = body === null || status === 204 || status === 205 || isHead;
   if (isEmpty) {
     body?.cancel();
-    if (kind.isMetered) exchange.outputTokens = 0;
+    if (kind.countsTokens) exchange.outputTokens = 0;
     return finish({ status, headers: crossed, body: null }, exchange);
   }
   if (!kind.isEvents && isSmall(headers, body)) {
@@ -272,7 +277,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
     return finish({ status, headers: crossed, body: whole }, exchange);
   }
   exchange.status = status;
-  return { status, headers: crossed, body: watch(body, kind, call, flow) };
+  return { status, headers: crossed, body: toRelayedBody(body, kind, call, flow) };
 }
 
 /** 7: removes the models from a list that the key is not allowed to use. */
@@ -301,8 +306,8 @@ function toAnswerHeaders(
 
 /** 7: checks that the caller is still connected. @throws The reason why it is not */
 function assertWaiting({ request, exchange }: Flow): void {
-  const left = request.isGone ? new ClientClosed() : exchange.leftFor;
-  exchange.isReadOut = left !== undefined;
+  const left = request.isGone ? new ClientClosed() : exchange.leftReason;
+  exchange.isCompleteWithoutCaller = left !== undefined;
   if (left !== undefined) throw left;
 }
 
@@ -310,16 +315,16 @@ function assertWaiting({ request, exchange }: Flow): void {
  * 7: watches the answer while it is relayed: a stream of events for its end, and any answer for its
  * token counts.
  */
-function watch(body: AnyBody, kind: AnswerKind, call: Call, flow: Flow): PushedBody {
+function toRelayedBody(body: AnyBody, kind: AnswerKind, call: Call, flow: Flow): PushedBody {
   const { facts, usageOptIn } = call;
   const { exchange, gateway, provider } = flow;
-  const { scanner, meter, isMetered } = createWatch(kind, facts.choices);
+  const { scanner, meter, countsTokens } = createScannerOrMeter(kind, facts.choices);
   if (kind.stated !== undefined) exchange.facts.usage = kind.stated;
   const relayed = new RelayedBody(body, {
     exchange,
     scanner,
     meter,
-    isMetered,
+    countsTokens,
     ...provider.deadlines,
     keepAliveMs: provider.keepAliveMs,
     writeStallMs: gateway.limits.writeStallMs,

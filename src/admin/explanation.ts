@@ -22,7 +22,7 @@ import { type AskedLimits, DryLimiter } from "../limits/dry_limiter.ts";
 import { isMoney } from "../limits/limit_kinds.ts";
 import { type Limiter, reservedOf } from "../limits/limiter.ts";
 import { subjectsOf } from "../steps/admission.ts";
-import { type Deadlines, shorten } from "../upstream/forward.ts";
+import { type Deadlines, shortenDeadlines } from "../upstream/forward.ts";
 import type { Transport, UpstreamCall } from "../upstream/transport.ts";
 import { type LimitUse, toLimitUse } from "./limit_use.ts";
 import { findAdvice } from "./refusal_advice.ts";
@@ -280,7 +280,7 @@ function toExplainedCall(
     url: call.base.origin + call.target.replace(QUERY_VALUE, MASK),
     headers: Object.fromEntries(shown),
     bodyBytes: noted.bodyBytes,
-    deadlines: shorten(deadlines as Deadlines, request.headers, stream ?? true),
+    deadlines: shortenDeadlines(deadlines as Deadlines, request.headers, stream ?? true),
   };
 }
 

@@ -24,8 +24,8 @@ import { prepare, readSource, type Source } from "../serve/prepare.ts";
 import { catchHangups, Reloader } from "../serve/reload.ts";
 import { type Serving, ServingHere } from "../serve/serving.ts";
 import { serveAsWorker } from "../serve/workers/serve_as_worker.ts";
-import { Workers } from "../serve/workers/supervisor.ts";
-import { connectToSupervisor } from "../serve/workers/worker.ts";
+import { Supervisor } from "../serve/workers/supervisor.ts";
+import { connectToSupervisor } from "../serve/workers/supervisor_connection.ts";
 import { toBanner } from "./banner.ts";
 import { formatWarning } from "../config/issue.ts";
 import { CommandLineError, print, report, VERSION } from "./command.ts";
@@ -164,7 +164,7 @@ export async function serveCommand(command: CommandOptions): Promise<void> {
   const logs = new AccessLogs();
   const serving = count === 1
     ? new ServingHere({ ...options, logs, isShared: false })
-    : new Workers({ count, limiter: engines.limiter, recordings: engines.recordings, report });
+    : new Supervisor({ count, limiter: engines.limiter, recordings: engines.recordings, report });
   const makeKey = createKeyMaker();
   const read = (inForce: string | undefined = file) => {
     applyEnvFiles(command["env-file"]);

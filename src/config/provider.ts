@@ -389,11 +389,11 @@ function defaultHosts(name: string, isOnly: boolean): string[] {
 type ParsedProvider = v.InferOutput<typeof provider>;
 
 /** A provider before the defaults of its egress are known. */
-export type LocalProvider = Omit<ProviderConfig, "egress"> & {
+export type ProviderBeforeEgress = Omit<ProviderConfig, "egress"> & {
   readonly egress?: "off" | StatedEgress | undefined;
 };
 
-function toProvider(parsed: ParsedProvider, hostsElse: readonly string[]): LocalProvider {
+function toProvider(parsed: ParsedProvider, hostsElse: readonly string[]): ProviderBeforeEgress {
   const { hosts, upstream, keepAlive, credential, ...rest } = parsed;
   const upstreams = [upstream].flat();
   return {
@@ -407,7 +407,7 @@ function toProvider(parsed: ParsedProvider, hostsElse: readonly string[]): Local
 
 function providersOf(
   parsed: Readonly<Record<string, ParsedProvider>>,
-): Record<string, LocalProvider> {
+): Record<string, ProviderBeforeEgress> {
   const named = Object.entries(parsed);
   const isOnly = named.length === 1;
   return Object.fromEntries(
@@ -417,7 +417,7 @@ function providersOf(
 
 /** Finds addresses that an earlier provider has too. */
 function* findSharedHosts(
-  providers: Readonly<Record<string, LocalProvider>>,
+  providers: Readonly<Record<string, ProviderBeforeEgress>>,
 ): Generator<readonly [name: string, index: number, message: string]> {
   const owners = new Map<string, readonly [name: string, path: string]>();
   for (const [name, { hosts }] of Object.entries(providers)) {
@@ -435,7 +435,7 @@ const noProvider = 'expected at least one provider, such as { "a": { "upstream":
 /** @internal The providers by their names: at least one, and each host at only one of them. */
 export const ProvidersSchema: v.GenericSchema<
   Readonly<Record<string, ProviderInput>>,
-  Record<string, LocalProvider>
+  Record<string, ProviderBeforeEgress>
 > = v.pipe(
   v.record(
     v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")),

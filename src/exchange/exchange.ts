@@ -88,7 +88,7 @@ export interface RelayedAnswer {
    *
    * @param reason The error that is sent to the caller
    */
-  goOn(reason: Error): void;
+  continueWithoutCaller(reason: Error): void;
 }
 
 /** One request and its answer. */
@@ -117,7 +117,7 @@ export class Exchange {
   /** Status of the provider's answer; `undefined` while there is none. */
   answeredStatus: number | undefined;
   /** True once an answer has reached its end after its caller has left. */
-  isReadOut = false;
+  isCompleteWithoutCaller = false;
   /**
    * Tokens of the answer's output as its dialect counted them; `undefined` while there is no
    * answer.
@@ -134,17 +134,17 @@ export class Exchange {
    * True if the answer is read to its end even without its caller, because only the end states the
    * cost of the call.
    */
-  goesOn = false;
+  outlivesCaller = false;
   /**
    * The reason why the caller receives no more of an answer that continues; `undefined` while it
    * does.
    */
-  leftFor: Error | undefined;
+  leftReason: Error | undefined;
   /**
    * The answer that is being relayed; `undefined` before there is one. An object and not a
    * function, because V8 would keep a function, and this exchange, for long.
    */
-  relayed: RelayedAnswer | undefined;
+  relayedAnswer: RelayedAnswer | undefined;
   /** True once the caller has delayed its answer by not reading. */
   isDelayed = false;
   /** The trace that follows it, if there is a tracer. */
@@ -269,15 +269,15 @@ export class Exchange {
   }
 
   /**
-   * Ends the caller's part. The work ends too, unless {@link goesOn} is true.
+   * Ends the caller's part. The work ends too, unless {@link outlivesCaller} is true.
    *
    * @param reason The reason: the caller has left, or has stopped the exchange
    */
   leave(reason: Error): void {
-    if (!this.goesOn) return this.abort(reason);
-    if (this.#isSettled || this.leftFor !== undefined) return;
-    this.leftFor = reason;
-    this.relayed?.goOn(reason);
+    if (!this.outlivesCaller) return this.abort(reason);
+    if (this.#isSettled || this.leftReason !== undefined) return;
+    this.leftReason = reason;
+    this.relayedAnswer?.continueWithoutCaller(reason);
   }
 
   /**
@@ -285,11 +285,11 @@ export class Exchange {
    *
    * @throws The reason why the caller's part has ended, if it has
    */
-  endWithCaller(): void {
-    this.goesOn = false;
-    if (this.leftFor === undefined) return;
-    this.abort(this.leftFor);
-    throw this.leftFor;
+  bindToCaller(): void {
+    this.outlivesCaller = false;
+    if (this.leftReason === undefined) return;
+    this.abort(this.leftReason);
+    throw this.leftReason;
   }
 
   /**

@@ -58,7 +58,7 @@ export interface Budgets {
   /** Returns the spent amounts. */
   budgets(): Iterable<Spent>;
   /** Restores the amounts from {@link budgets}. */
-  restore(spent: Iterable<Spent>): void;
+  restoreBudgets(spent: Iterable<Spent>): void;
 }
 
 /** Keeps the later period if a subject has two budgets, and the larger sum within one period. */
@@ -148,7 +148,7 @@ export class FileKeyUsageState implements KeyUsageState {
    */
   async start(): Promise<void> {
     await this.#file.start();
-    this.#limiter?.restore(this.#budgets.values());
+    this.#limiter?.restoreBudgets(this.#budgets.values());
   }
 
   used(id: string, at: number): void {

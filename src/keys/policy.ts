@@ -31,7 +31,7 @@ export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: num
  * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike,
  * `key_not_understood`, `provider_not_allowed`
  */
-export function admitKey(
+export function requireUsableKey(
   key: KeyConfig | GatewayKey | undefined,
   provider: string,
   now: number,
@@ -62,7 +62,7 @@ function allowsGroup(group: OperationGroup | undefined, allowed: readonly Writte
  * @throws {GatewayError} `operation_not_allowed`, `model_not_allowed` for a key with restricted
  * models if the model cannot be known
  */
-export function admitOperation(
+export function assertOperationAllowed(
   key: KeyConfig,
   operation: AdmittedOperation,
   provider: AdmittingProvider,
@@ -106,7 +106,7 @@ function toOperationError(
  * @param model As the caller named it; `undefined` if it named none
  * @throws {GatewayError} `model_not_allowed`
  */
-export function admitModel(key: KeyConfig, model: string | undefined): void {
+export function assertModelAllowed(key: KeyConfig, model: string | undefined): void {
   if (model === undefined ? key.models !== undefined : !allowsModel(key, model)) {
     throw new GatewayError("model_not_allowed");
   }
@@ -118,7 +118,7 @@ export function admitModel(key: KeyConfig, model: string | undefined): void {
  * @param others Their names, and a field that can select a model without naming it
  * @throws {GatewayError} `model_not_allowed`
  */
-export function admitOtherModels(
+export function assertOtherModelsAllowed(
   key: KeyConfig,
   others: { readonly names: readonly string[]; readonly unnamedIn: string | undefined },
 ): void {
@@ -127,7 +127,7 @@ export function admitOtherModels(
     const detail = "the key is limited to models, and this field can mean any model";
     throw new GatewayError("model_not_allowed", { param: others.unnamedIn, detail });
   }
-  for (const name of others.names) admitModel(key, name);
+  for (const name of others.names) assertModelAllowed(key, name);
 }
 
 /** Returns whether a key is allowed to use a model. */

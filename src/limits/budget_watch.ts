@@ -99,7 +99,7 @@ export class BudgetWatch {
    * @returns Function that notes the use of the exchange at its end; `undefined` if it counts
    * against no budget
    */
-  note(
+  noteAdmitted(
     statuses: readonly LimitStatus[],
     onReached: OnReached | undefined,
   ): ((used: Amounts) => void) | undefined {
@@ -124,7 +124,7 @@ export class BudgetWatch {
    * Notes that a budget has refused an exchange. Asks for its status if it is not known to be used
    * up.
    */
-  refused(
+  noteRefused(
     subjects: readonly LimitSubject[],
     limiter: Limiter,
     onReached: OnReached | undefined,
@@ -136,7 +136,10 @@ export class BudgetWatch {
         const now = this.#clock.monotonic();
         if (watched.used >= watched.limit || now - watched.askedAt < ASK_EVERY_MS) continue;
         watched.askedAt = now;
-        limiter.status(subject).then((statuses) => void this.note(statuses, onReached), () => {});
+        limiter.status(subject).then(
+          (statuses) => void this.noteAdmitted(statuses, onReached),
+          () => {},
+        );
       }
     }
   }

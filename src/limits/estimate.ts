@@ -55,7 +55,7 @@ export interface EstimatedCall {
   /** Bytes of text in the body. */
   readonly inputBytes: number;
   /** The most input that its text can be, over all prompts. Tokens. */
-  readonly inputBound: number;
+  readonly maxInput: number;
   /** True if all of its input is in the body. Otherwise it can have any number of tokens. */
   readonly isInputWhole: boolean;
   /**
@@ -67,7 +67,7 @@ export interface EstimatedCall {
    * The most output of the provider, over all choices; `undefined` if the operator set no maximum.
    * Tokens.
    */
-  readonly outputBound: number | undefined;
+  readonly providerMaxOutput: number | undefined;
   /** True if the provider generates the answer even if the caller does not wait for it. */
   readonly isBackground: boolean;
 }
@@ -130,7 +130,8 @@ export class TokenEstimator {
    */
   expect(call: EstimatedCall): EstimatedTokens {
     const learned = this.#pairs.get(pairOf(call));
-    const output = call.maxOutput ?? Math.min(recentOutput(learned), call.outputBound ?? Infinity);
+    const output = call.maxOutput ??
+      Math.min(recentOutput(learned), call.providerMaxOutput ?? Infinity);
     return { input: inputOf(call, learned), output };
   }
 
@@ -183,8 +184,8 @@ const newPair = (): Learned => ({
 });
 
 function inputOf(call: EstimatedCall, learned: Learned | undefined): number {
-  const { inputBytes, inputBound, isInputWhole } = call;
-  const input = Math.min(Math.ceil(inputBytes * (learned?.inputRatio ?? INPUT_RATIO)), inputBound);
+  const { inputBytes, maxInput, isInputWhole } = call;
+  const input = Math.min(Math.ceil(inputBytes * (learned?.inputRatio ?? INPUT_RATIO)), maxInput);
   return isInputWhole ? input : Math.max(input, learned?.inputs.most ?? UNKNOWN_INPUT);
 }
 

@@ -182,7 +182,7 @@ export const SKEW_MS = 1000;
  * message, and an exchange of a Worker can send only a few (Cloudflare, "Limits": 50 or 1000
  * subrequests).
  */
-export const LEASE_MS = { redis: 10_000, shared: 30_000 } as const;
+export const LEASE_MS = { redis: 10_000, server: 30_000 } as const;
 
 /** Returns whether a subject limits tokens or money. */
 export function limitsAmounts({ limits }: LimitSubject): boolean {

@@ -42,15 +42,17 @@ export type LimiterMessage =
   );
 
 /** The facts that are needed to acquire a lease. */
-export interface LeaseMessage {
+export interface LeaseRequest {
   readonly id: string;
   readonly subjects: readonly LimitSubject[];
-  readonly reservation: ReservationMessage;
+  readonly reservation: Reservation;
 }
 
-/** A reservation, with `admitted` as the name of `countedByFirstLease`. */
-interface ReservationMessage extends Omit<Reservation, "countedByFirstLease"> {
-  readonly admitted?: string | undefined;
+/** A lease in a message: `countedByFirstLease` has the name `admitted` there. */
+interface LeaseMessage extends Omit<LeaseRequest, "reservation"> {
+  readonly reservation: Omit<Reservation, "countedByFirstLease"> & {
+    readonly admitted?: string | undefined;
+  };
 }
 
 interface OpenLeaseMessage extends LeaseMessage {
@@ -70,9 +72,17 @@ export interface CountStorage {
   put(subject: string, counts: WindowCounts): void;
 }
 
-const toReservation = ({ admitted, ...rest }: ReservationMessage): Reservation => {
-  return { ...rest, countedByFirstLease: admitted };
-};
+/** Converts a lease to the form of messages. */
+export function toMessage({ reservation, ...rest }: LeaseRequest): LeaseMessage {
+  const { countedByFirstLease: admitted, ...amounts } = reservation;
+  return { ...rest, reservation: { ...amounts, admitted } };
+}
+
+/** Reads the reservation that {@link toMessage} has converted. */
+function readReservation({ reservation }: LeaseMessage): Reservation {
+  const { admitted, ...amounts } = reservation;
+  return { ...amounts, countedByFirstLease: admitted };
+}
 
 const toAnswer = (statuses: readonly LimitStatus[]): LimiterAnswer =>
   statuses.map(({ used, resetMs }) => ({ used, resetMs }));
@@ -128,22 +138,23 @@ export class LimiterServer {
       case "acquire":
         return this.#acquire(message);
       case "renew":
-        this.#renew(message.id, this.#releaseOf(message));
+        this.#keep(message.id, this.#findOrCountAgain(message));
         return [];
       case "release":
-        this.#releaseOf(message)(message.used, message.isUndone);
+        this.#findOrCountAgain(message)(message.used, message.isUndone);
         this.#leases.delete(message.id);
         this.#store(subjects);
         return [];
     }
   }
 
-  #acquire({ id, subjects, reservation: message }: LeaseMessage): LimiterAnswer {
-    const reservation = toReservation(message);
+  #acquire(message: LeaseMessage): LimiterAnswer {
+    const { id, subjects } = message;
+    const reservation = readReservation(message);
     const before = this.#limiter.statuses(subjects);
     if (findRefusing(before, reservation).length === 0) {
-      const release = this.#limiter.admit(subjects, reservation);
-      if (countsAtEnd(subjects)) this.#renew(id, release);
+      const release = this.#limiter.count(subjects, reservation);
+      if (countsAtEnd(subjects)) this.#keep(id, release);
       else release(NO_AMOUNTS);
       this.#store(subjects);
     }
@@ -151,19 +162,18 @@ export class LimiterServer {
   }
 
   /**
-   * Returns the function that releases an exchange, even if the exchange is not known here any
-   * more.
+   * Returns the function that releases an exchange. If the exchange is not known here any more, it
+   * is counted again.
    */
-  #releaseOf(message: OpenLeaseMessage): Release {
+  #findOrCountAgain(message: OpenLeaseMessage): Release {
     const lease = this.#leases.get(message.id);
     if (lease !== undefined) return lease.release;
-    const { subjects, reservation, ageMs } = message;
-    return this.#limiter.readmit(subjects, toReservation(reservation), ageMs);
+    return this.#limiter.countAgain(message.subjects, readReservation(message), message.ageMs);
   }
 
-  #renew(id: string, release: Release): void {
+  #keep(id: string, release: Release): void {
     this.#leases.delete(id);
-    this.#leases.set(id, { release, expiresAt: this.#now() + LEASE_MS.shared });
+    this.#leases.set(id, { release, expiresAt: this.#now() + LEASE_MS.server });
   }
 
   #expire(): void {
@@ -178,7 +188,7 @@ export class LimiterServer {
   #load(subject: LimitSubject): void {
     if (!hasWindow(subject) || this.#limiter.counts(subject.name) !== undefined) return;
     const stored = this.#storage?.get(subject.name);
-    if (stored !== undefined) this.#limiter.putBack(subject.name, stored);
+    if (stored !== undefined) this.#limiter.restoreCounts(subject.name, stored);
   }
 
   #store(subjects: readonly LimitSubject[]): void {

@@ -45,7 +45,7 @@ export interface Count {
 /** Counts of one subject, for engines that store them, see {@link MemoryLimiter.counts}. */
 export type WindowCounts = Readonly<Record<WindowedLimit, Count>>;
 
-interface Counts extends Mutable<WindowCounts> {
+interface SubjectCounts extends Mutable<WindowCounts> {
   open: number;
 }
 
@@ -92,8 +92,8 @@ const SWEPT_AT_ONCE = 2;
 /** Limiter of one process, which counts in memory. */
 export class MemoryLimiter implements Limiter {
   readonly #clock: Clock;
-  readonly #counts = new Map<string, Counts>();
-  #sweep: Iterator<[string, Counts]> = this.#counts.entries();
+  readonly #counts = new Map<string, SubjectCounts>();
+  #sweep: Iterator<[string, SubjectCounts]> = this.#counts.entries();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -102,10 +102,10 @@ export class MemoryLimiter implements Limiter {
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease {
     const now = this.#now();
     const terms = enforce(this.statuses(subjects, now), reservation);
-    return toLease(terms, this.admit(subjects, reservation, now));
+    return toLease(terms, this.count(subjects, reservation, now));
   }
 
-  // deno-lint-ignore require-await -- as above
+  // deno-lint-ignore require-await -- an error rejects the promise
   async status(subject: LimitSubject): Promise<LimitStatus[]> {
     return this.statuses([subject]);
   }
@@ -129,13 +129,13 @@ export class MemoryLimiter implements Limiter {
     return statuses;
   }
 
-  /** Counts an admitted exchange, regardless of its limits. */
-  admit(
+  /** Counts an exchange, regardless of its limits. */
+  count(
     subjects: readonly LimitSubject[],
     reservation: Reservation,
     now: Now = this.#now(),
   ): Release {
-    this.#forget(now);
+    this.#forgetUnused(now);
     const reserved: ReservedAmount[] = [];
     for (const subject of subjects) {
       const { limits } = subject;
@@ -158,7 +158,7 @@ export class MemoryLimiter implements Limiter {
    *
    * @param ageMs Time since its amounts were reserved. No amount is reserved in a window that began later
    */
-  readmit(subjects: readonly LimitSubject[], reservation: Reservation, ageMs: number): Release {
+  countAgain(subjects: readonly LimitSubject[], reservation: Reservation, ageMs: number): Release {
     const now = this.#now();
     const reserved: ReservedAmount[] = [];
     for (const subject of subjects) {
@@ -197,7 +197,7 @@ export class MemoryLimiter implements Limiter {
   }
 
   /** Restores the result of {@link counts}. */
-  putBack(subject: string, counts: WindowCounts): void {
+  restoreCounts(subject: string, counts: WindowCounts): void {
     Object.assign(this.#countsOf(subject), counts);
   }
 
@@ -211,7 +211,7 @@ export class MemoryLimiter implements Limiter {
   }
 
   /** Restores the result of {@link budgets}, unless more was counted since. */
-  restore(spent: Iterable<Spent>): void {
+  restoreBudgets(spent: Iterable<Spent>): void {
     for (const { subject: named, used, until } of spent) {
       const hasPrefix = (name: BudgetName) =>
         PREFIXES[name] !== "" && named.startsWith(PREFIXES[name]);
@@ -223,7 +223,7 @@ export class MemoryLimiter implements Limiter {
     }
   }
 
-  #countsOf(name: string): Counts {
+  #countsOf(name: string): SubjectCounts {
     const known = this.#counts.get(name);
     if (known !== undefined) return known;
     const counts = { requests: NOTHING, tokens: NOTHING, budget: NOTHING, spend: NOTHING, open: 0 };
@@ -272,7 +272,7 @@ export class MemoryLimiter implements Limiter {
     }
   }
 
-  #forget(now: Now): void {
+  #forgetUnused(now: Now): void {
     for (let looked = 0; looked < SWEPT_AT_ONCE; looked++) {
       const next = this.#sweep.next();
       if (next.done === true) return void (this.#sweep = this.#counts.entries());
@@ -290,7 +290,7 @@ export class MemoryLimiter implements Limiter {
  */
 function windowOf(
   name: WindowedLimit,
-  counts: Counts | undefined,
+  counts: SubjectCounts | undefined,
   limits: LimitSet,
   now: number,
 ): Count {

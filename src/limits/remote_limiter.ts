@@ -22,9 +22,10 @@ import {
 import { MemoryLimiter } from "./memory_limiter.ts";
 import {
   countsAtEnd,
-  type LeaseMessage,
+  type LeaseRequest,
   type LimiterAnswer,
   type LimiterMessage,
+  toMessage,
 } from "./limiter_server.ts";
 import { enforce, type Terms, toLease } from "./verdict.ts";
 
@@ -36,13 +37,7 @@ import { enforce, type Terms, toLease } from "./verdict.ts";
 export type SendToLimiter = (message: LimiterMessage) => Promise<LimiterAnswer>;
 
 /** Interval at which an exchange renews its lease. Milliseconds. */
-const RENEW_MS = LEASE_MS.shared / 3;
-
-interface RemoteLease {
-  readonly id: string;
-  readonly subjects: readonly LimitSubject[];
-  readonly reservation: Reservation;
-}
+const RENEW_MS = LEASE_MS.server / 3;
 
 /** Limiter that counts in a {@link LimiterServer}. */
 export class RemoteLimiter implements Limiter {
@@ -73,7 +68,7 @@ export class RemoteLimiter implements Limiter {
       return this.#open(
         { ...lease, reservation: unreserved },
         terms,
-        this.#local.admit(subjects, reservation),
+        this.#local.count(subjects, reservation),
       );
     }
     return this.#open(lease, enforce(statuses, reservation), () => {});
@@ -88,7 +83,7 @@ export class RemoteLimiter implements Limiter {
   }
 
   /** Opens a lease: renews it until it is released, and sends its end to the shared limiter. */
-  #open(lease: RemoteLease, terms: Terms, release: Lease["release"]): Lease {
+  #open(lease: LeaseRequest, terms: Terms, release: Lease["release"]): Lease {
     const { subjects, reservation } = lease;
     const send = (message: LimiterMessage) => void this.#send(message).catch(() => {});
     const openedAt = this.#clock.monotonic();
@@ -115,11 +110,6 @@ export class RemoteLimiter implements Limiter {
       send({ type: "release", ...toOpenMessage(), used, isUndone });
     });
   }
-}
-
-function toMessage({ reservation, ...rest }: RemoteLease): LeaseMessage {
-  const { countedByFirstLease: admitted, ...amounts } = reservation;
-  return { ...rest, reservation: { ...amounts, admitted } };
 }
 
 /**

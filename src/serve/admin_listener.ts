@@ -51,16 +51,16 @@ export interface Served {
   /** Passes all exchanges that have settled so far to the observers, if this process serves. */
   flushObservers?(): void;
   /** Reads the metrics. */
-  snapshot(): Promise<readonly MetricSnapshot[]>;
+  readMetrics(): Promise<readonly MetricSnapshot[]>;
   /**
    * Reports the exchanges that settled from the second `from` up to, but not including, `to`.
    * Seconds since 1970.
    *
    * @param isBrief True to omit the exchanges themselves
    */
-  look(from: number, to: number, isBrief?: boolean): Promise<LivePart>;
+  readLive(from: number, to: number, isBrief?: boolean): Promise<LivePart>;
   /** Finds stored exchanges. */
-  find(query: ExchangeQuery): Promise<ExchangePage>;
+  findExchanges(query: ExchangeQuery): Promise<ExchangePage>;
   /** Answers a call of the playground. */
   readonly handle: Handler["handle"];
 }
@@ -145,8 +145,8 @@ export class AdminListener {
       hostname,
       digest: prepared.assembly.parts.digest,
       version,
-      metrics: async (format) => toMetricsText(await served.snapshot(), format),
-      look: (from, to) => served.look(from, to),
+      metrics: async (format) => toMetricsText(await served.readMetrics(), format),
+      readLive: (from, to) => served.readLive(from, to),
       handle: (request) => served.handle(request),
       providers: prepared.config.providers,
       clock: systemClock,
@@ -192,7 +192,7 @@ export class AdminListener {
       }),
       audit: (entry: AuditEntry) => logs.audit(log, entry),
       exchanges: (query: ExchangeQuery, gateway?: string) =>
-        gateway === undefined ? served.find(query) : fleet.exchanges(gateway, query),
+        gateway === undefined ? served.findExchanges(query) : fleet.exchanges(gateway, query),
       recordings: new RecordingLists({ store: parts.durable?.store, keys }),
     };
   }

@@ -132,7 +132,8 @@ interface EngineOptions extends AssembleOptions {
 /** Reports the health of Redis. */
 export type RedisReport = () => RedisHealth & { readonly localDecisions: number };
 
-interface Engine {
+/** The keys, the limits and the usage of a configuration. */
+interface Stores {
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
@@ -186,11 +187,11 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   return { client, limiter, usage: new RedisUsage(client, engines.listed, engines.retention) };
 }
 
-async function redisEngines(
+async function openRedisStores(
   config: Config,
   redisConfig: RedisConfig,
   options: EngineOptions,
-): Promise<Engine> {
+): Promise<Stores> {
   const target = readRedisFiles(redisConfig, options.directory);
   // The name includes the content of its files, so that changed files take effect.
   const name = `redis ${digest(JSON.stringify(target))}`;
@@ -202,7 +203,7 @@ async function redisEngines(
   const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
   const inRedis = keysInRedis(config.keys);
   if (inRedis === undefined) {
-    const { keys, state } = await localEngines(config, options, usage);
+    const { keys, state } = await openLocalStores(config, options, usage);
     return {
       keys,
       limiter,
@@ -229,11 +230,11 @@ async function redisEngines(
  * Opens keys from the configuration or a file, limits in this process, and usage in a given store
  * or next to the keys.
  */
-async function localEngines(
+async function openLocalStores(
   config: Config,
   options: EngineOptions,
   given?: UsageStore,
-): Promise<Engine & { readonly state?: FleetMemory }> {
+): Promise<Stores & { readonly state?: FleetMemory }> {
   const { keys } = config;
   const { directory, isServing, engines, references } = options;
   const limiter = engines.remote.limiter ?? engines.limiter;
@@ -268,7 +269,7 @@ async function localEngines(
 
 /** The open engines of a configuration. */
 interface Opened {
-  readonly engine: Engine;
+  readonly stores: Stores;
   readonly identity: Identity | undefined;
   readonly durable: DurableExchanges | undefined;
   readonly transports: Record<string, Transport>;
@@ -279,13 +280,13 @@ async function openAll(config: Config, options: EngineOptions): Promise<Opened> 
   const { references, directory, isServing } = options;
   try {
     const transports = isServing ? await openTransports(config, directory, references) : {};
-    const engine = config.redis === undefined
-      ? await localEngines(config, options)
-      : await redisEngines(config, config.redis, options);
-    const redis = engine.place;
+    const stores = config.redis === undefined
+      ? await openLocalStores(config, options)
+      : await openRedisStores(config, config.redis, options);
+    const redis = stores.place;
     const identity = await openIdentity(config, { ...options, digest, redis });
     const durable = await openDurable(config, { ...options, redis });
-    return { engine, identity, durable, transports };
+    return { stores, identity, durable, transports };
   } catch (error) {
     await references.release();
     throw error;
@@ -310,8 +311,8 @@ function createBugReporter(report: (text: string) => void): ExchangeObserver {
   };
 }
 
-function toHealth({ engine, identity }: Opened, elsewhere: number): ReturnType<Assembly["health"]> {
-  const { redis, keyHealth } = engine;
+function toHealth({ stores, identity }: Opened, elsewhere: number): ReturnType<Assembly["health"]> {
+  const { redis, keyHealth } = stores;
   const own = redis?.();
   return {
     ...(own && { redis: { ...own, localDecisions: own.localDecisions + elsewhere } }),
@@ -330,9 +331,9 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   if (options.engines === undefined) engines.list(config);
   const references = engines.createReferences();
   const opened = await openAll(config, { ...options, engines, references });
-  const { engine, identity, durable, transports } = opened;
-  const { keys, limiter, redis } = engine;
-  const usage = engines.meter(engine.usage);
+  const { stores, identity, durable, transports } = opened;
+  const { keys, limiter, redis } = stores;
+  const usage = engines.meter(stores.usage);
   const parts = {
     transport: engines.transport ??= createTransport(),
     transports,
@@ -350,13 +351,13 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     limiter,
     usage,
     health: (elsewhere = 0) => toHealth(opened, elsewhere),
-    isReady: () => engine.keyHealth?.().isReady ?? true,
+    isReady: () => stores.keyHealth?.().isReady ?? true,
     redis,
-    redisClient: engine.place?.client,
+    redisClient: stores.place?.client,
     async begin() {
       engines.list(config);
-      engine.begin?.();
-      await usage.moveTo(engine.usage);
+      stores.begin?.();
+      await usage.moveTo(stores.usage);
     },
     async close() {
       if (options.engines === undefined) await engines.close();

@@ -20,7 +20,7 @@ import { MemoryUsage } from "../usage/usage_memory.ts";
 import type { Transport } from "../upstream/transport.ts";
 import type { UsageStore } from "../usage/counts.ts";
 
-/** Engines in another process, see `worker.ts`. */
+/** Engines in another process, see `supervisor_connection.ts`. */
 export interface RemoteEngines {
   /** Counts limits. */
   readonly limiter?: Limiter | undefined;

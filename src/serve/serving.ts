@@ -139,12 +139,12 @@ export class ServingHere implements Serving {
     return process.memoryUsage().rss;
   }
 
-  snapshot(): Promise<readonly MetricSnapshot[]> {
-    return Promise.resolve(this.counts);
+  readMetrics(): Promise<readonly MetricSnapshot[]> {
+    return Promise.resolve(this.metrics);
   }
 
   /** The metrics as plain data, which can be sent to another process. */
-  get counts(): readonly MetricSnapshot[] {
+  get metrics(): readonly MetricSnapshot[] {
     this.flushObservers();
     return this.#metrics.toJson();
   }
@@ -153,12 +153,14 @@ export class ServingHere implements Serving {
     this.#gateway.flushObservers();
   }
 
-  look(from: number, to: number, isBrief = false): Promise<LivePart> {
+  readLive(from: number, to: number, isBrief = false): Promise<LivePart> {
     this.flushObservers();
-    return Promise.resolve(this.#feed?.look(this.#gateway, from, to, isBrief) ?? mergeParts([]));
+    return Promise.resolve(
+      this.#feed?.readPart(this.#gateway, from, to, isBrief) ?? mergeParts([]),
+    );
   }
 
-  find(query: ExchangeQuery): Promise<ExchangePage> {
+  findExchanges(query: ExchangeQuery): Promise<ExchangePage> {
     this.flushObservers();
     return Promise.resolve(this.#feed?.find(query) ?? { exchanges: [] });
   }

@@ -34,7 +34,7 @@ export interface CountedCall extends EstimatedCall {
    * The most output that it can have; `undefined` if neither the caller nor the operator set a
    * maximum. Tokens.
    */
-  readonly mostOutput: number | undefined;
+  readonly strictMaxOutput: number | undefined;
   /** Fields of its request that decide its price. */
   readonly tariff: RequestedTariff;
   /**
@@ -65,7 +65,7 @@ export class Accounting {
   }
 
   /** Completes the usage of a call when its exchange ends, and learns from it. */
-  watch(counted: CountedCall, exchange: Exchange): void {
+  completeAtEnd(counted: CountedCall, exchange: Exchange): void {
     exchange.beforeSettled = this.#completionOf(counted, exchange);
   }
 
@@ -152,7 +152,7 @@ export class Accounting {
    */
   #complete(counted: CountedCall, exchange: Exchange, { outcome, code }: Settlement): void {
     const { facts, outputTokens, answeredStatus } = exchange;
-    const isWhole = outcome === "ok" || exchange.isReadOut;
+    const isWhole = outcome === "ok" || exchange.isCompleteWithoutCaller;
     const { usage, isEstimated } = charge({
       isCalled: facts.calledMs !== undefined,
       status: answeredStatus,
@@ -160,7 +160,7 @@ export class Accounting {
       code,
       isLive: facts.stream === true && !counted.isBackground,
       stated: facts.usage,
-      counted: outputTokens,
+      countedOutput: outputTokens,
     }, {
       reserved: () => counted.reserved ?? this.#estimator.expect(counted),
       used: (output) => this.#estimator.consumed(counted, output),
@@ -200,7 +200,7 @@ function capByLimits(
  * provider adds some.
  */
 function mostOf(
-  { inputBytes, mostOutput: output }: CountedCall,
+  { inputBytes, strictMaxOutput: output }: CountedCall,
   call: Call,
 ): EstimatedTokens {
   // Runs first, because it also refuses numbers that providers read differently.

@@ -87,15 +87,15 @@ const NO_ACCOUNT: Account = { reservation: NO_RESERVATION, toAmounts: () => NO_A
  * Returns the subject that counts a call before its body has arrived: its key, if that limits
  * calls.
  */
-function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
+function subjectsBeforeBody([first]: readonly LimitSubject[]): readonly LimitSubject[] {
   const isKey = first !== undefined && first.name.startsWith("key:");
   return isKey && limitsCalls(first) ? [first] : [];
 }
 
 /**
- * Admits a call before its body is read. A call without a body acquires its request and its slot in
- * all limits, or in none. A call with a body acquires them only in the limits of its key, because a
- * body that does not arrive must not cost other keys anything.
+ * Admits a call before its body is read. A call without a body that reserves nothing acquires its
+ * request and its slot in all limits, or in none. Any other call acquires them only in the limits of
+ * its key, because a body that does not arrive must not cost other keys anything.
  *
  * If a limit is reached, a retry of a recorded call still continues: it receives the recorded
  * answer, and counts against no limit.
@@ -103,28 +103,30 @@ function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
  * @throws {GatewayError} As the limiter does
  */
 export async function admitBeforeBody(flow: Flow): Promise<void> {
-  const { request, exchange, subjects, isMetered } = flow;
-  const covered = isMetered || request.body !== null ? ownOf(subjects) : subjects;
-  if (covered.length === 0) return;
-  const isWhole = !isMetered && covered.length === subjects.length;
-  const reservation = isWhole
+  const { request, exchange, subjects, needsReservation } = flow;
+  const firstSubjects = needsReservation || request.body !== null
+    ? subjectsBeforeBody(subjects)
+    : subjects;
+  if (firstSubjects.length === 0) return;
+  const coversAll = !needsReservation && firstSubjects.length === subjects.length;
+  const reservation = coversAll
     ? NO_RESERVATION
     : { ...NO_RESERVATION, lastSubject: subjects.at(-1)?.name };
   try {
     flow.lease = await acquire(
-      covered,
+      firstSubjects,
       reservation,
       flow,
-      isWhole ? NO_ACCOUNT.toAmounts : undefined,
+      coversAll ? NO_ACCOUNT.toAmounts : undefined,
     );
   } catch (refusal) {
     const isLimit = GatewayError.is(refusal) && refusal.limit !== undefined;
     if (isLimit && await isRepeated(flow)) return;
     throw refusal;
   }
-  flow.isAdmitted = isWhole;
+  flow.isAdmitted = coversAll;
   // If a second lease follows, its headers state the limits.
-  if (isWhole) exchange.headers = flow.lease.headers;
+  if (coversAll) exchange.headers = flow.lease.headers;
 }
 
 /** Undoes {@link admitBeforeBody}, because no call is made. */
@@ -146,14 +148,14 @@ export function undoAdmission(flow: Flow): void {
 export function admit(call: Call, flow: Flow): Promise<void> | undefined {
   const { exchange, gateway, operation, subjects } = flow;
   const counted = operation.cost === "tokens" ? toCountedCall(call, flow) : undefined;
-  if (counted !== undefined) gateway.accounting.watch(counted, exchange);
+  if (counted !== undefined) gateway.accounting.completeAtEnd(counted, exchange);
   if (flow.isAdmitted || subjects.length === 0) return undefined;
-  return acquireRest(flow.isMetered ? counted : undefined, call, flow);
+  return acquireRest(flow.needsReservation ? counted : undefined, call, flow);
 }
 
 /** Returns the account of a call whose answer states no usage: the operator's price, if it works. */
-function toPricedAccount({ operation, provider, exchange, isMetered }: Flow): Account {
-  if (!isMetered) return NO_ACCOUNT;
+function toPricedAccount({ operation, provider, exchange, needsReservation }: Flow): Account {
+  if (!needsReservation) return NO_ACCOUNT;
   const amounts = { tokens: 0, spend: callPriceOf(operation, provider) ?? 0 };
   return {
     reservation: { ...NO_RESERVATION, expected: amounts, most: amounts },
@@ -185,7 +187,7 @@ async function acquireRest(
     throw error;
   }
   // Only the provider's statement shows the cost of the call, and it is at the end of the answer.
-  exchange.goesOn = counted?.isInputWhole === false;
+  exchange.outlivesCaller = counted?.isInputWhole === false;
 }
 
 /**
@@ -200,7 +202,7 @@ function acquire(
   toAmounts: ((usage: TokenUsage | undefined) => Amounts) | undefined,
 ): Lease | Promise<Lease> {
   const { limiter, clock } = gateway;
-  const budgets = subjects.some(limitsAmounts) ? gateway.budgets : undefined;
+  const budgets = subjects.some(limitsAmounts) ? gateway.budgetNotes : undefined;
   const onRefused = (error: unknown): never => {
     budgets?.refused(error, subjects);
     throw error;
@@ -249,21 +251,22 @@ const smaller = (one: number | undefined, other: number | undefined): number | u
 /** Returns the facts of a call from which its tokens are counted. */
 function toCountedCall({ facts }: Call, { provider, operation, key }: Flow): CountedCall {
   const { generated, prompts, inputBytes, isInputWhole, isBackground } = facts;
-  const stated = operation.genAi === "embeddings" ? 0 : multiplyMax(facts.maxOutput, generated);
-  const outputBound = multiplyMax(provider.maxOutput, generated);
-  const mostOutput = smaller(stated, outputBound);
+  const maxAsked = operation.genAi === "embeddings" ? 0 : multiplyMax(facts.maxOutput, generated);
+  const providerMaxOutput = multiplyMax(provider.maxOutput, generated);
+  const strictMaxOutput = smaller(maxAsked, providerMaxOutput);
   return {
     provider: provider.name,
     model: facts.model ?? "",
     keyId: key.id,
     inputBytes,
-    inputBound: (provider.maxInput ?? MAX_BELIEVED_INPUT) * prompts,
+    maxInput: (provider.maxInput ?? MAX_BELIEVED_INPUT) * prompts,
     isInputWhole,
     isBackground,
     tariff: facts.tariff,
-    maxOutput: stated && smaller(mostOutput, Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0)),
-    outputBound,
-    mostOutput,
+    maxOutput: maxAsked &&
+      smaller(strictMaxOutput, Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0)),
+    providerMaxOutput,
+    strictMaxOutput,
     reserved: undefined,
   };
 }

@@ -73,10 +73,10 @@ export function createBudgetNotes(parts: BudgetNotesParts): BudgetNotes | undefi
   const watch = parts.watch ?? new BudgetWatch(clock);
   const onReached = alerts && createSender(alerts, parts);
   return {
-    admitted: ({ statuses }) => statuses && watch.note(statuses, onReached),
+    admitted: ({ statuses }) => statuses && watch.noteAdmitted(statuses, onReached),
     refused(error, subjects) {
       if (GatewayError.is(error) && error.code === "budget_exceeded") {
-        watch.refused(subjects, limiter, onReached);
+        watch.noteRefused(subjects, limiter, onReached);
       }
     },
   };

@@ -40,7 +40,7 @@ export interface CallEnd {
    * Tokens of output that were counted in the answer; `undefined` if the provider makes the output
    * later.
    */
-  readonly counted: number | undefined;
+  readonly countedOutput: number | undefined;
 }
 
 /** Estimates of a call. Each is made only if it is needed. */
@@ -86,15 +86,16 @@ const FREE: Charge = { usage: undefined, isEstimated: false };
  * {@link CallEstimates}.
  */
 export function charge(end: CallEnd, estimates: CallEstimates): Charge {
-  const { status, stated, counted, isWhole } = end;
+  const { status, stated, countedOutput, isWhole } = end;
   const isRefused = status !== undefined && !isSuccess(status);
-  const isUnanswered = counted === undefined && stated === undefined && UNANSWERED.has(end.code);
+  const isUnanswered = countedOutput === undefined && stated === undefined &&
+    UNANSWERED.has(end.code);
   const isFree = !end.isCalled || isRefused || isUnanswered;
   if (isFree) return FREE;
-  const isStated = stated !== undefined && (isWhole || coversRelayed(stated, counted));
+  const isStated = stated !== undefined && (isWhole || coversRelayed(stated, countedOutput));
   if (isStated) return { usage: stated, isEstimated: false };
-  const isRelayed = counted !== undefined && status !== ACCEPTED && (isWhole || end.isLive);
-  const estimate = isRelayed ? estimates.used(counted) : estimates.reserved();
+  const isRelayed = countedOutput !== undefined && status !== ACCEPTED && (isWhole || end.isLive);
+  const estimate = isRelayed ? estimates.used(countedOutput) : estimates.reserved();
   const { input = estimate.input } = stated ?? {};
   const { output } = estimate;
   const usage = {

@@ -44,7 +44,7 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
 }
 
 /** The parts of a gateway that its steps use. */
-export interface Pipeline {
+export interface StepParts {
   readonly resolveProvider: HostTable<Provider>;
   readonly keys: KeyStore | KeyResolver;
   /** Verifies identity tokens; `undefined` if none are accepted. */
@@ -56,7 +56,7 @@ export interface Pipeline {
   readonly limiter: Limiter;
   readonly accounting: Accounting;
   /** Watch of the budgets; `undefined` if none is configured. */
-  readonly budgets: BudgetNotes | undefined;
+  readonly budgetNotes: BudgetNotes | undefined;
   /** Durable exchanges; `undefined` if no call can be recorded. */
   readonly durable: DurableExchanges | undefined;
   readonly observers: readonly ExchangeObserver["settled"][];
@@ -64,7 +64,7 @@ export interface Pipeline {
   readonly clock: Clock;
   readonly limits: Config["limits"];
   readonly bodies: BodyMemory;
-  readonly open: OpenExchanges;
+  readonly openExchanges: OpenExchanges;
   /** True if an observer wants the names of headers that were withheld. */
   readonly listsWithheld: boolean;
   /**
@@ -79,7 +79,7 @@ export interface Pipeline {
 export interface Arrival {
   readonly request: GatewayRequest;
   readonly exchange: Exchange;
-  readonly gateway: Pipeline;
+  readonly gateway: StepParts;
   /**
    * Dialect of an error; `OPAQUE` before the operation is known, and for operations without a
    * dialect.
@@ -102,7 +102,7 @@ export interface WantedRecording {
 export interface Flow {
   readonly request: GatewayRequest;
   readonly exchange: Exchange;
-  readonly gateway: Pipeline;
+  readonly gateway: StepParts;
   readonly provider: Provider;
   readonly operation: ResolvedOperation;
   readonly key: KeyConfig;
@@ -113,7 +113,7 @@ export interface Flow {
   /** The subjects whose limits count it: its key, the key's team and the provider. */
   readonly subjects: readonly LimitSubject[];
   /** True if tokens or money must be reserved, which needs the body. */
-  readonly isMetered: boolean;
+  readonly needsReservation: boolean;
   /** `undefined` for a call that is not recorded. */
   readonly recording: WantedRecording | undefined;
   /**

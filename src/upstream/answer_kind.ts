@@ -22,7 +22,7 @@ export interface AnswerKind {
   /** True for a stream of events. */
   readonly isEvents: boolean;
   /** True if the tokens that it states or contains count. */
-  readonly isMetered: boolean;
+  readonly countsTokens: boolean;
   /** Usage that its headers state. Its body has precedence. */
   readonly stated: TokenUsage | undefined;
   /** Dialect in which it is read. */
@@ -37,19 +37,19 @@ export function toAnswerKind(
   const type = (headers.get("content-type") ?? "").toLowerCase();
   const isEvents = type.startsWith("text/event-stream");
   const isPlainText = !isEvents && type.startsWith("text/");
-  const isMetered = cost === "tokens" && isSuccess(status) && !BINARY.test(type);
+  const countsTokens = cost === "tokens" && isSuccess(status) && !BINARY.test(type);
   return {
     isSuccess: isSuccess(status),
     isEvents,
-    isMetered,
-    stated: isMetered && dialect === OPAQUE ? readBedrockHeaders(headers) : undefined,
+    countsTokens,
+    stated: countsTokens && dialect === OPAQUE ? readBedrockHeaders(headers) : undefined,
     dialect: isPlainText ? PLAIN_TEXT : dialect, // a text can repeat the caller's words
   };
 }
 
 /** Notes the tokens of a complete answer. */
 export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchange): void {
-  if (!kind.isMetered) return;
+  if (!kind.countsTokens) return;
   const usage = kind.dialect.readUsage(whole) ?? kind.stated;
   if (usage !== undefined) exchange.facts.usage = usage;
   else exchange.outputTokens = kind.dialect.countOutput(whole);
@@ -59,14 +59,14 @@ export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchan
  * Creates the scanner or meter that watches a relayed answer. @param choices The number of answers
  * that were requested
  */
-export function createWatch(
+export function createScannerOrMeter(
   kind: AnswerKind,
   choices: number,
-): Pick<RelayOptions, "scanner" | "meter" | "isMetered"> {
-  const { isSuccess, isEvents, isMetered, dialect } = kind;
+): Pick<RelayOptions, "scanner" | "meter" | "countsTokens"> {
+  const { isSuccess, isEvents, countsTokens, dialect } = kind;
   return {
     scanner: isEvents && isSuccess ? dialect.createScanner(choices) : undefined,
-    meter: isMetered && !isEvents ? dialect.createMeter() : undefined,
-    isMetered,
+    meter: countsTokens && !isEvents ? dialect.createMeter() : undefined,
+    countsTokens,
   };
 }

@@ -40,7 +40,7 @@ function toCallerMs(text: string): number {
  * Shortens the deadlines to the caller's own timeout. In the client libraries, the timeout covers a
  * stream until its header, and a plain answer until its last byte.
  */
-export function shorten(
+export function shortenDeadlines(
   deadlines: Deadlines,
   headers: { get(name: string): string | null },
   isStream: boolean,
@@ -105,7 +105,7 @@ export async function forward(
     try {
       response = await transport.send(toUpstreamCall(call, replica, exchange));
     } catch (error) {
-      const { reason, isNeverSent } = toFailure(error, replica, { exchange, replicas, clock });
+      const { reason, isNeverSent } = noteFailure(error, replica, { exchange, replicas, clock });
       const other = isNeverSent && !isSecond
         ? replicas.pickAgain(clock.monotonic(), replica)
         : undefined;
@@ -138,7 +138,7 @@ const abortIn = (ms: number, code: ErrorCode, exchange: Exchange, clock: Clock) 
  */
 function expireIn(ms: number, exchange: Exchange, clock: Clock): () => void {
   let cancel = clock.timer(ms, () => {
-    if (!exchange.goesOn || !exchange.isDelayed) {
+    if (!exchange.outlivesCaller || !exchange.isDelayed) {
       return exchange.abort(new GatewayError("upstream_timeout"));
     }
     cancel = abortIn(ms, "upstream_timeout", exchange, clock);
@@ -194,7 +194,7 @@ function receive(
 }
 
 /** Reports a failed attempt to its replica and to the trace, and converts the error. */
-function toFailure(
+function noteFailure(
   thrown: unknown,
   replica: Replica,
   { exchange, replicas, clock }: { exchange: Exchange; replicas: Replicas; clock: Clock },

@@ -208,7 +208,7 @@ const MAX_NAMES = 20;
 // RFC 9110 §5.6.2: the form of a name.
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9a-z]{1,64}$/i;
 /** A mistake on a command line can put a key where a name belongs. Names arrive in lower case. */
-const isTellable = (name: string) =>
+const isShowable = (name: string) =>
   TOKEN.test(name) && !PROVIDER_KEY.test(name) && !name.includes("gk_");
 
 /**
@@ -230,7 +230,7 @@ export function listWithheld(
       Object.hasOwn(crossed, RENAMED.get(name) ?? name);
     if (!isRoutine && !hasCrossed) names.add(name);
   });
-  const told = Array.from(names).filter(isTellable).slice(0, MAX_NAMES);
-  const others = names.size - told.length;
-  return others === 0 ? told : [...told, `and ${others} more`];
+  const shown = Array.from(names).filter(isShowable).slice(0, MAX_NAMES);
+  const others = names.size - shown.length;
+  return others === 0 ? shown : [...shown, `and ${others} more`];
 }

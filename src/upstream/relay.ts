@@ -18,8 +18,8 @@
  * `break`: the listener breaks the caller's connection. A caller that stops reading is treated like
  * a caller that leaves, and its connection is broken. (1) `upstream_stream_truncated`. (2) Before
  * the last event of the stream (`isDone`), when usage can be lost. After it, as at a deadline. (3)
- * If the connection breaks: `upstream_disconnected`. (4) By `goOn`: the rest is read without the
- * caller, and the exchange settles later.
+ * If the connection breaks: `upstream_disconnected`. (4) By
+ * `continueWithoutCaller`: the rest is read, and the exchange settles later.
  *
  * @module
  */
@@ -46,7 +46,7 @@ export interface RelayOptions {
    * True if the tokens that a stream states count. False if the stream is the answer of an earlier
    * call.
    */
-  readonly isMetered: boolean;
+  readonly countsTokens: boolean;
   /** Watches a plain answer for the tokens that it states. */
   readonly meter?: AnswerMeter | undefined;
   /**
@@ -103,7 +103,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
    * The reason why the caller receives no more of an answer that continues, and the number of bytes
    * since then.
    */
-  #leftFor: Error | undefined;
+  #leftReason: Error | undefined;
   #unreadBytes = 0;
 
   constructor(body: AnyBody, options: RelayOptions) {
@@ -111,11 +111,11 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     this.#options = options;
     this.#waitingSince = this.#lastSentAt = options.clock.monotonic();
     const { exchange } = options;
-    exchange.relayed = this;
+    exchange.relayedAnswer = this;
     exchange.onAbort(() => this.#aborted());
     exchange.onSettled(() => this.#cancelTimer());
     this.#watch();
-    if (exchange.leftFor !== undefined) this.goOn(exchange.leftFor);
+    if (exchange.leftReason !== undefined) this.continueWithoutCaller(exchange.leftReason);
   }
 
   /**
@@ -123,9 +123,9 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
    * answer then fails, and the listener breaks the connection.
    */
   pushTo(sink: ByteSink): () => void {
-    if (this.#leftFor !== undefined) {
+    if (this.#leftReason !== undefined) {
       this.#sink = sink;
-      this.#break(this.#leftFor);
+      this.#break(this.#leftReason);
       return ignore;
     }
     if (this.#isOver) {
@@ -175,8 +175,8 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
 
   /** Ends the relay after the caller left, or continues without it. */
   cancel(): void {
-    if (this.#isOver || this.#leftFor !== undefined) return;
-    if (this.#options.exchange.goesOn) this.#options.exchange.leave(new ClientClosed());
+    if (this.#isOver || this.#leftReason !== undefined) return;
+    if (this.#options.exchange.outlivesCaller) this.#options.exchange.leave(new ClientClosed());
     else this.#quit();
   }
 
@@ -190,10 +190,10 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   /** Reads the rest of the answer and drops it. The deadlines apply as before. */
-  goOn(reason: Error): void {
+  continueWithoutCaller(reason: Error): void {
     if (this.#isOver) return;
     const hasBegun = this.#sink !== undefined;
-    this.#leftFor = reason;
+    this.#leftReason = reason;
     if (reason instanceof ClientClosed) this.#sink = undefined;
     else this.#break(reason);
     this.#flow();
@@ -226,14 +226,15 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
 
   /** Settles the exchange, with the tokens that were stated until then. */
   #settle(settlement: Settlement): void {
-    const { exchange, scanner, meter, isMetered } = this.#options;
+    const { exchange, scanner, meter, countsTokens } = this.#options;
     if (exchange.isSettled) return;
-    const counted = isMetered ? scanner ?? meter : undefined;
+    const counted = countsTokens ? scanner ?? meter : undefined;
     const usage = counted?.usage; // read once, because a plain answer is parsed for it
     if (usage !== undefined) exchange.facts.usage = usage;
     exchange.outputTokens = counted?.outputTokens;
-    exchange.isReadOut = this.#leftFor !== undefined && settlement.outcome === "ok";
-    exchange.settle(this.#leftFor === undefined ? settlement : toSettlement(this.#leftFor));
+    exchange.isCompleteWithoutCaller = this.#leftReason !== undefined &&
+      settlement.outcome === "ok";
+    exchange.settle(this.#leftReason === undefined ? settlement : toSettlement(this.#leftReason));
   }
 
   /**
@@ -248,12 +249,12 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   #send(chunk: Uint8Array, now: number): boolean {
-    if (this.#leftFor !== undefined) return this.#drop(chunk);
+    if (this.#leftReason !== undefined) return this.#drop(chunk);
     this.#options.exchange.bytesOut += chunk.byteLength;
     this.#lastSentAt = now;
     const isTaken = this.#sink?.write(chunk) !== false;
     // A failing write can cancel this body at once.
-    const isHeldBack = !isTaken && this.#isFlowing && this.#leftFor === undefined;
+    const isHeldBack = !isTaken && this.#isFlowing && this.#leftReason === undefined;
     if (isHeldBack) {
       this.#isFlowing = false;
       this.#options.exchange.isDelayed = true;

@@ -56,7 +56,7 @@ describe("the live feed", () => {
       }] as const;
       feed.settled(record({ id: String(count), ...ends[count % 2] }));
     }
-    const { seconds, exchanges } = feed.look(gateway, 0, 1e9);
+    const { seconds, exchanges } = feed.readPart(gateway, 0, 1e9);
     assert.equal(seconds.length, 300);
     assert.deepEqual([seconds[0]?.at, seconds.at(-1)?.at], [1700, 1999]);
     assert.deepEqual([seconds[7]?.errors, seconds[7]?.callers], [{ internal_error: 5 }, {
@@ -66,7 +66,7 @@ describe("the live feed", () => {
     assert.deepEqual(seconds[7]?.duration, [binOf(10), 10]);
     assert.equal(exchanges.length, 250);
     assert.deepEqual([exchanges[0]?.id, exchanges.at(-1)?.id], ["19750", "19999"]);
-    const some = feed.look(gateway, 1990, 1992);
+    const some = feed.readPart(gateway, 1990, 1992);
     assert.deepEqual(some.seconds.map(({ at }) => at), [1990, 1991]);
     assert.deepEqual(
       some.exchanges.map(({ id }) => Number(id)),
@@ -82,7 +82,7 @@ describe("the live feed", () => {
       feed.settled(record({ durationMs: 20 }));
       feed.settled(record({ provider: "b", durationMs: 900 }));
     }
-    const { since, seconds } = feed.look(gateway, 0, 1e9);
+    const { since, seconds } = feed.readPart(gateway, 0, 1e9);
     assert.equal(since, 7000);
     assert.equal(seconds.length, 90);
     assert.deepEqual(seconds.filter(({ times }) => times.a === undefined).length, 30);
@@ -102,7 +102,7 @@ describe("the live feed", () => {
         error: new Error("a-secret"),
       }),
     );
-    const [kept] = feed.look(gateway, 0, 9).exchanges;
+    const [kept] = feed.readPart(gateway, 0, 9).exchanges;
     assert.deepEqual([kept?.code, kept?.cause, Object.hasOwn(kept ?? {}, "error")], [
       "internal_error",
       "reset",
@@ -119,7 +119,7 @@ describe("the live feed", () => {
     feed.settled(record({ outcome: "upstream_error", status: 500 }));
     feed.settled(record({ outcome: "upstream_error", status: 200, stream: true }));
     feed.settled(record({ outcome: "timeout", status: 504, code: "upstream_timeout" }));
-    const [second] = feed.look(gateway, 0, 9).seconds;
+    const [second] = feed.readPart(gateway, 0, 9).seconds;
     assert.deepEqual(second?.errors, { upstream_500: 1, upstream_error: 1, upstream_timeout: 1 });
     assert.deepEqual(second?.callers, {
       upstream_429: 1,
@@ -152,7 +152,7 @@ describe("the live feed", () => {
     other.settled(record({ id: "early", code: "invalid_json", status: 400, outcome: "refused" }));
     now = 5001;
     one.settled(record({ id: "late", usage: { total: 3, output: 2 } }));
-    const parts: LivePart[] = [one, other].map((feed) => feed.look(gateway, 0, 9));
+    const parts: LivePart[] = [one, other].map((feed) => feed.readPart(gateway, 0, 9));
     const { openExchanges, openStreams, providers, seconds, exchanges } = mergeParts(parts);
     assert.deepEqual([openExchanges, openStreams], [4, 2]);
     assert.deepEqual(

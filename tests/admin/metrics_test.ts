@@ -35,7 +35,7 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     recordings: {} as RecordingLists,
     tokens: {} as TokenAdministration,
     audit: () => {},
-    look: () => Promise.resolve(mergeParts([])),
+    readLive: () => Promise.resolve(mergeParts([])),
     handle: () => assert.fail("nobody calls"),
     providers: {},
     clock: systemClock,

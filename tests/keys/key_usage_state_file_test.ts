@@ -47,7 +47,7 @@ class Gateway {
 
   /** Uses a key and spends some of its budget. */
   spend(tokens: number, subject = BUDGET): void {
-    this.limiter.admit([subject], NO_RESERVATION)({ tokens, spend: 0 });
+    this.limiter.count([subject], NO_RESERVATION)({ tokens, spend: 0 });
     this.state.used("one", SOME_DAY);
   }
 

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { admitKey, admitModel } from "../../src/keys/policy.ts";
+import { assertModelAllowed, requireUsableKey } from "../../src/keys/policy.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 
 const codeOf = (run: () => unknown): string => {
@@ -18,7 +18,7 @@ const codeOf = (run: () => unknown): string => {
 };
 const key = { id: "k", digest: "d" };
 const modelCode = (models: readonly string[] | undefined, model: string) =>
-  codeOf(() => admitModel({ ...key, models }, model));
+  codeOf(() => assertModelAllowed({ ...key, models }, model));
 
 /** The pattern as a regular expression. */
 function isMatch(pattern: string, model: string): boolean {
@@ -49,23 +49,23 @@ const MODELS: Readonly<Record<string, [pattern: string, model: string, isAllowed
 
 describe("a policy", () => {
   it("refuses unknown and expired keys alike", () => {
-    assert.equal(codeOf(() => admitKey(undefined, "a", 0)), "invalid_gateway_key");
+    assert.equal(codeOf(() => requireUsableKey(undefined, "a", 0)), "invalid_gateway_key");
     const outcomes = { 9: "ok", 10: "invalid_gateway_key", 11: "invalid_gateway_key" };
     for (const [now, expected] of Object.entries(outcomes)) {
       assert.equal(
-        codeOf(() => admitKey({ ...key, expiresAt: 10 }, "a", Number(now))),
+        codeOf(() => requireUsableKey({ ...key, expiresAt: 10 }, "a", Number(now))),
         expected,
         `at ${now}`,
       );
     }
     assert.equal(
-      codeOf(() => admitKey({ ...key, expiresAt: undefined }, "a", Number.MAX_VALUE)),
+      codeOf(() => requireUsableKey({ ...key, expiresAt: undefined }, "a", Number.MAX_VALUE)),
       "ok",
     );
   });
 
   it("refuses other providers, by the whole name", () => {
-    assert.equal(admitKey(key, "anything", 0), key);
+    assert.equal(requireUsableKey(key, "anything", 0), key);
     const outcomes = {
       a: "ok",
       b: "ok",
@@ -75,17 +75,20 @@ describe("a policy", () => {
     };
     for (const [provider, expected] of Object.entries(outcomes)) {
       assert.equal(
-        codeOf(() => admitKey({ ...key, providers: ["a", "b"] }, provider, 0)),
+        codeOf(() => requireUsableKey({ ...key, providers: ["a", "b"] }, provider, 0)),
         expected,
         provider,
       );
     }
     for (const providers of [[], ["*"]]) {
-      assert.equal(codeOf(() => admitKey({ ...key, providers }, "a", 0)), "provider_not_allowed");
+      assert.equal(
+        codeOf(() => requireUsableKey({ ...key, providers }, "a", 0)),
+        "provider_not_allowed",
+      );
     }
     // A refused key does not learn which providers it could call.
     assert.equal(
-      codeOf(() => admitKey({ ...key, expiresAt: 1, providers: [] }, "a", 2)),
+      codeOf(() => requireUsableKey({ ...key, expiresAt: 1, providers: [] }, "a", 2)),
       "invalid_gateway_key",
     );
   });

@@ -34,7 +34,9 @@ describe("the watch of budgets", () => {
   const thresholds = () => reached.map(({ threshold }) => threshold);
 
   it("reports each threshold once in a period, and again in the next", () => {
-    for (const used of [10, 79, 80, 85, 79, 90, 100, 130]) watch.note([status(used)], onReached);
+    for (const used of [10, 79, 80, 85, 79, 90, 100, 130]) {
+      watch.noteAdmitted([status(used)], onReached);
+    }
     assert.deepEqual(reached.map(({ threshold, used }) => [threshold, used]), [[0.8, 80], [
       1,
       100,
@@ -42,37 +44,37 @@ describe("the watch of budgets", () => {
     assert.equal(reached[0]?.until, Date.UTC(2027, 1, 1));
     now += DAY_MS / 2;
     assert.deepEqual(ratios(), [], "the period is over");
-    watch.note([status(5)], onReached);
+    watch.noteAdmitted([status(5)], onReached);
     assert.deepEqual(ratios(), [[["key:x", "tokens"], 0.05]]);
-    watch.note([status(99)], onReached);
+    watch.noteAdmitted([status(99)], onReached);
     assert.deepEqual(thresholds(), [0.8, 1, 0.8]);
   });
 
   it("reports both at once if one call uses the whole budget", () => {
-    watch.note([status(0)], onReached)?.(amounts(500));
+    watch.noteAdmitted([status(0)], onReached)?.(amounts(500));
     assert.deepEqual(thresholds(), [0.8, 1]);
     assert.deepEqual(ratios(), [[["key:x", "tokens"], 5]]);
   });
 
   it("starts again when the budget changes", () => {
-    watch.note([status(90)], onReached);
-    watch.note([status(90, subjectOf("key:x", 200))], onReached);
+    watch.noteAdmitted([status(90)], onReached);
+    watch.noteAdmitted([status(90, subjectOf("key:x", 200))], onReached);
     assert.deepEqual([thresholds(), ratios()], [[0.8], [[["key:x", "tokens"], 0.45]]]);
-    watch.note([status(180, subjectOf("key:x", 200))], onReached);
+    watch.noteAdmitted([status(180, subjectOf("key:x", 200))], onReached);
     assert.deepEqual(thresholds(), [0.8, 0.8]);
   });
 
   it("ignores an exchange that ends late if others have shown a higher usage since", () => {
-    const settle = watch.note([status(10)], onReached);
-    watch.note([status(60)], onReached);
+    const settle = watch.noteAdmitted([status(10)], onReached);
+    watch.noteAdmitted([status(60)], onReached);
     settle?.(amounts(5));
     assert.deepEqual(ratios()[0]?.[1], 0.6);
-    watch.note([status(40)], onReached);
+    watch.noteAdmitted([status(40)], onReached);
     assert.deepEqual(ratios()[0]?.[1], 0.4, "what a limiter says is the truth");
   });
 
   it("ignores an exchange that ends in another period", () => {
-    const settle = watch.note([status(10)], onReached);
+    const settle = watch.noteAdmitted([status(10)], onReached);
     now += DAY_MS;
     settle?.(amounts(500));
     assert.deepEqual([reached, ratios()], [[], []]);
@@ -85,7 +87,7 @@ describe("the watch of budgets", () => {
     };
     const tokens: LimitStatus = { subject, name: "tokens", limit: 10, used: 10, resetMs: 1 };
     assert.equal(
-      watch.note([tokens, { ...tokens, name: "budget", limit: 50, used: 50 }], onReached),
+      watch.noteAdmitted([tokens, { ...tokens, name: "budget", limit: 50, used: 50 }], onReached),
       undefined,
     );
     assert.deepEqual([reached, ratios()], [[], []]);
@@ -101,7 +103,7 @@ describe("the watch of budgets", () => {
       { subject, name: "budget", limit: 100, used: 10, resetMs: 1 },
       { subject, name: "spend", limit: 1e9, used: 5e8, resetMs: 1 },
     ];
-    watch.note(both, onReached)?.({ tokens: 10, spend: 4e8 });
+    watch.noteAdmitted(both, onReached)?.({ tokens: 10, spend: 4e8 });
     assert.deepEqual(ratios(), [[["team:t", "tokens"], 0.2], [["team:t", "EUR"], 0.9]]);
     assert.deepEqual(reached.map(({ unit, until }) => [unit, until]), [[
       "EUR",
@@ -111,8 +113,8 @@ describe("the watch of budgets", () => {
 
   it(`remembers the ${MAX_WATCHED} that were used last`, () => {
     for (let index = 0; index < MAX_WATCHED + 10; index++) {
-      watch.note([status(1, subjectOf(`key:${index}`))], onReached);
-      watch.note([status(1, subjectOf("key:0"))], onReached);
+      watch.noteAdmitted([status(1, subjectOf(`key:${index}`))], onReached);
+      watch.noteAdmitted([status(1, subjectOf("key:0"))], onReached);
     }
     const names = ratios().map(([[subject]]) => subject);
     assert.equal(names.length, MAX_WATCHED);
@@ -132,7 +134,7 @@ describe("the watch of budgets", () => {
       status: () => Promise.resolve([status(used, subject)]).finally(() => asked++),
     };
     const refuse = async () => {
-      watch.refused(
+      watch.noteRefused(
         [subject, { name: "provider:a", limits: { requests: { limit: 1, windowMs: 1 } } }],
         limiter,
         onReached,
@@ -154,7 +156,7 @@ describe("the watch of budgets", () => {
       acquire: () => assert.fail(),
       status: () => Promise.reject(new Error("away")),
     };
-    watch.refused([subjectOf("key:x")], limiter, onReached);
+    watch.noteRefused([subjectOf("key:x")], limiter, onReached);
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(reached, []);
   });

@@ -10,10 +10,10 @@ const call = (more: Partial<EstimatedCall> = {}): EstimatedCall => ({
   model: "m",
   keyId: "k",
   inputBytes: 4000,
-  inputBound: Infinity,
+  maxInput: Infinity,
   isInputWhole: true,
   maxOutput: undefined,
-  outputBound: undefined,
+  providerMaxOutput: undefined,
   isBackground: false,
   ...more,
 });

@@ -267,7 +267,7 @@ export class Bench {
   #restart(): void {
     const kept = JSON.parse(JSON.stringify([...this.#limiter.budgets()]));
     this.#limiter = new MemoryLimiter(this.#clock);
-    this.#limiter.restore(kept);
+    this.#limiter.restoreBudgets(kept);
     this.#open = [];
     this.#ended.length = 0;
     for (const ledger of this.#books.values()) {

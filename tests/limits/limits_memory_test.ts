@@ -142,13 +142,13 @@ describe("limits in memory over time", () => {
     const spent = JSON.parse(JSON.stringify([...before.budgets()]));
     assert.equal(spent.length, 2, "those that have spent anything");
     const after = new MemoryLimiter(clock);
-    after.restore(spent);
+    after.restoreBudgets(spent);
     assert.deepEqual([...after.budgets()], spent);
     await use(after, day, 40);
     assert.throws(() => after.acquire([day], NO_RESERVATION), /100\/day/);
     move(clock, 60 * MINUTE); // to the next day, not yet to the next month
     const later = new MemoryLimiter(clock);
-    later.restore(spent);
+    later.restoreBudgets(spent);
     assert.deepEqual(later.statuses([day, month]).map(({ used }) => used), [0, 70]);
   });
 

@@ -35,7 +35,7 @@ function createSupervisor(limiter = new MemoryLimiter(systemClock)) {
     });
     const kill = () => {
       isAlive = false;
-      leases.leave();
+      leases.releaseAll();
     };
     return { worker, batches, kill };
   };

@@ -4,11 +4,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { readRecord } from "../../src/keys/key_record.ts";
-import {
-  type KeyMessage,
-  SupervisedKeys,
-  WorkerKeys,
-} from "../../src/serve/workers/supervised_keys.ts";
+import { type KeyMessage, SupervisedKeys } from "../../src/serve/workers/supervised_keys.ts";
+import { WorkerKeys } from "../../src/serve/workers/worker_keys.ts";
 import { digest } from "../keys/key_store_suite.ts";
 import { until } from "../support/until.ts";
 

@@ -244,7 +244,7 @@ export class World {
     const relay = new RelayedBody(call, {
       exchange,
       scanner,
-      isMetered: false,
+      countsTokens: false,
       ...DEADLINES,
       clock: this.clock,
     });

@@ -34,13 +34,13 @@ describe("an answer that is read to its end although its caller has left", () =>
   const start = (isStalled: boolean) => {
     const clock = new FakeClock();
     const exchange = new Exchange(clock);
-    exchange.goesOn = true;
+    exchange.outlivesCaller = true;
     const answer = new Answer();
     const scanner = OPENAI_CHAT.createScanner(1);
     const relay = new RelayedBody(answer, {
       exchange,
       scanner,
-      isMetered: true,
+      countsTokens: true,
       ...DEADLINES,
       clock,
     });
@@ -75,13 +75,13 @@ describe("an answer that is read to its end although its caller has left", () =>
   it("counts the bytes that its caller receives, if the call was stopped before the answer began", () => {
     const clock = new FakeClock();
     const exchange = new Exchange(clock);
-    exchange.goesOn = true;
+    exchange.outlivesCaller = true;
     exchange.leave(new GatewayError("exchange_stopped"));
     const scanner = OPENAI_CHAT.createScanner(1);
     const relay = new RelayedBody(new Answer(), {
       exchange,
       scanner,
-      isMetered: true,
+      countsTokens: true,
       ...DEADLINES,
       clock,
     });

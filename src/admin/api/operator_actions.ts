@@ -45,7 +45,7 @@ export interface OperatorParts {
   readonly gateway: DrainableGateway & { readonly openExchanges: number };
   readonly fleet: Fleet;
   /** Reads the traffic of all processes from one second up to, but without, another. */
-  readonly look: (from: number, to: number) => Promise<LivePart>;
+  readonly readLive: (from: number, to: number) => Promise<LivePart>;
   /** Passes a call to the gateway like a caller's call. The gateway checks it as usual. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
   /** The addresses of each provider, and the header for its key. */
@@ -283,14 +283,14 @@ export class OperatorActions {
    */
   async watch(query: FleetQuery, { isStillGood }: Operator): Promise<GatewayResponse> {
     const { fleet, health, version } = this.#parts;
-    const { lagMs, look } = query.gateway === undefined
-      ? { lagMs: 0, look: this.#parts.look }
+    const { lagMs, read } = query.gateway === undefined
+      ? { lagMs: 0, read: this.#parts.readLive }
       : await fleet.watch(query.gateway);
     if (this.#state.watchers >= MAX_WATCHERS) throw new GatewayError("too_many_watchers");
     this.#state.watchers++;
     const clock = behind(this.#parts.clock, lagMs);
     const report = async (from: number, to: number): Promise<FleetLiveReport> => {
-      const part = await look(from, to);
+      const part = await read(from, to);
       return {
         now: clock.now(),
         from,

@@ -15,7 +15,7 @@ export interface FleetWatch {
    * Reads the exchanges that settled from the second `from` up to, but not including, `to`. Seconds
    * since 1970.
    */
-  look(from: number, to: number): Promise<FleetPart>;
+  read(from: number, to: number): Promise<FleetPart>;
 }
 
 /** A page of settled exchanges of several gateways, each with its gateway's name. */

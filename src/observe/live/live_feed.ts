@@ -204,7 +204,7 @@ export class LiveFeed implements ExchangeObserver {
    * @param to The second after the last
    * @param isBrief True to omit the exchanges themselves
    */
-  look(gateway: WatchedGateway, from: number, to: number, isBrief = false): LivePart {
+  readPart(gateway: WatchedGateway, from: number, to: number, isBrief = false): LivePart {
     const isWanted = ({ at }: Second) => at >= from && at < to;
     const replicasOf = (name: string) =>
       gateway.replicas.filter(({ provider }) => provider === name).map(toLiveReplica);
@@ -244,12 +244,12 @@ const REPORT_DELAY_MS = 20;
  * Returns the feed as server-sent events, one per second. The reader pulls: a slow reader receives
  * several seconds in one event.
  *
- * @param look Reads the report of the seconds from `from` up to but without `to`
+ * @param read Reads the report of the seconds from `from` up to but without `to`
  * @param onEnd Called once, when the reader cancels
  * @returns An endless stream of events
  */
 export function createLiveEvents(
-  look: (from: number, to: number) => Promise<unknown>,
+  read: (from: number, to: number) => Promise<unknown>,
   clock: Clock,
   onEnd: () => void,
 ): ByteSource {
@@ -274,7 +274,7 @@ export function createLiveEvents(
       }
       if (isOver) return undefined;
       const to = secondNow();
-      const report = await look(from, to);
+      const report = await read(from, to);
       from = to;
       return encoder.encode(`data: ${JSON.stringify(report)}\n\n`);
     },

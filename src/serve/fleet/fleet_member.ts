@@ -98,18 +98,18 @@ export class FleetMember {
   async #answer(store: FleetStore, { watched, scraped, asked }: Heard): Promise<void> {
     const { id, served, lookedTo } = this.#own;
     if (watched > this.#answered.watched) {
-      const kept = await served.look(lookedTo - KEPT_SECONDS, lookedTo);
+      const kept = await served.readLive(lookedTo - KEPT_SECONDS, lookedTo);
       this.#parts.fill(kept);
       await store.put("history", id, toHistory(kept, watched));
       this.#answered.watched = watched;
     }
     if (watched > 0) await store.put("live", id, this.#parts.toJson());
     if (scraped > this.#answered.scraped) {
-      await store.put("metrics", id, { asked: scraped, metrics: await served.snapshot() });
+      await store.put("metrics", id, { asked: scraped, metrics: await served.readMetrics() });
       this.#answered.scraped = scraped;
     }
     for (const { id: question, query } of asked.flatMap((json) => readQuestion(json) ?? [])) {
-      await store.put("exchanges", question, await served.find(query));
+      await store.put("exchanges", question, await served.findExchanges(query));
     }
   }
 

@@ -103,7 +103,7 @@ export class OwnGateway {
     const from = this.#lookedTo;
     this.#lookedTo = to;
     if (to <= from) return undefined; // or the clock was set back
-    const part = await this.served.look(from, to, isBrief);
+    const part = await this.served.readLive(from, to, isBrief);
     this.#minute.add(part.seconds, to);
     this.#openStreams = part.openStreams;
     return { part, to };

@@ -92,7 +92,7 @@ export class SharedFleet implements Fleet {
     const [one] = await this.#find(gateway);
     const isOwn = gateway !== ALL && one?.isSelf === true;
     const name = gateway === ALL ? undefined : one?.name;
-    const look = async (from: number, to: number): Promise<FleetPart> => {
+    const read = async (from: number, to: number): Promise<FleetPart> => {
       const { gateways, isStale } = await this.list();
       const isWanted = (each: FleetGateway) =>
         each.presence === "serving" &&
@@ -100,7 +100,7 @@ export class SharedFleet implements Fleet {
       const wanted = gateways.filter(isWanted);
       const others = isOwn ? [] : wanted.filter(({ isSelf }) => !isSelf);
       const [own, found] = await Promise.all([
-        wanted.some(({ isSelf }) => isSelf) ? this.#own.served.look(from, to) : undefined,
+        wanted.some(({ isSelf }) => isSelf) ? this.#own.served.readLive(from, to) : undefined,
         this.#collect(others, from, to).catch(() => undefined),
       ]);
       const parts = [
@@ -113,14 +113,14 @@ export class SharedFleet implements Fleet {
         scope: { ...scope, isStale: !isOwn && (isStale || found === undefined) },
       };
     };
-    return { lagMs: isOwn || this.#member.store === undefined ? 0 : LAG_MS, look };
+    return { lagMs: isOwn || this.#member.store === undefined ? 0 : LAG_MS, read };
   }
 
   async metrics(gateway: string): Promise<readonly GatewayMetrics[]> {
     const wanted = (await this.#find(gateway)).filter(({ presence }) => presence !== "left");
     const others = wanted.filter(({ isSelf }) => !isSelf);
     const [own, found] = await Promise.all([
-      wanted.length > others.length ? this.#own.served.snapshot() : undefined,
+      wanted.length > others.length ? this.#own.served.readMetrics() : undefined,
       this.#askMetrics(others).catch(() => new Map<string, readonly MetricSnapshot[]>()),
     ]);
     const names = new Set(wanted.map(({ name }) => name));
@@ -137,7 +137,7 @@ export class SharedFleet implements Fleet {
     if (wanted.length === 0) throw new GatewayError("gateway_not_found");
     const others = wanted.filter(({ isSelf }) => !isSelf);
     const [own, found] = await Promise.all([
-      wanted.length > others.length ? this.#own.served.find(query) : undefined,
+      wanted.length > others.length ? this.#own.served.findExchanges(query) : undefined,
       this.#askExchanges(others, query).catch(() => new Map<string, ExchangePage>()),
     ]);
     const missing = others.filter(({ id }) => !found.has(id)).map(({ name }) => name);

@@ -39,7 +39,7 @@ export interface ChangingWorker {
  * A worker's answer to a configuration that it was asked to prepare. `late` and `ended` replace a
  * missing answer.
  */
-type Verdict = (WorkerMessage & { readonly type: "prepared" | "refused" }) | {
+type PrepareAnswer = (WorkerMessage & { readonly type: "prepared" | "refused" }) | {
   readonly type: "late" | "ended";
 };
 
@@ -64,7 +64,7 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   #source: Source | undefined;
   readonly #options: WorkerChangesOptions<Worker>;
   /** Unanswered questions. */
-  readonly #asked = new Map<number, (verdict: Verdict) => void>();
+  readonly #asked = new Map<number, (verdict: PrepareAnswer) => void>();
   readonly #catchingUp = new Set<Promise<void>>();
   /** Notifies a waiting change that a worker serves. */
   #served = (): void => {};
@@ -223,7 +223,7 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     const call = ++this.#calls;
     if (!move(worker, { type: "asked", change: { call, source } })) return undefined;
     let cancelTimer = (): void => {};
-    const verdict = await new Promise<Verdict>((resolve) => {
+    const verdict = await new Promise<PrepareAnswer>((resolve) => {
       cancelTimer = clock.timer(PREPARE_MS, () => resolve({ type: "late" }));
       this.#asked.set(call, resolve);
       void worker.ended.then(() => resolve({ type: "ended" }));

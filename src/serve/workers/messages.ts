@@ -11,7 +11,7 @@ import type { UsageBatch } from "../../usage/counts.ts";
 import type { Source } from "../prepare.ts";
 import type { RecordingAnswers, RecordingCalls } from "./recording_messages.ts";
 import type { KeyMessage } from "./supervised_keys.ts";
-import type { LimitBatch, LimitStates } from "./worker_leases.ts";
+import type { LimitAnswers, LimitBatch } from "./worker_leases.ts";
 
 /** A message from a worker to its supervisor. */
 export type WorkerMessage =
@@ -26,10 +26,10 @@ export type WorkerMessage =
   | { readonly type: "prepared"; readonly call: number; readonly urls: readonly string[] }
   | { readonly type: "refused"; readonly call: number; readonly why: string }
   /** The number of open exchanges, and whether keys can be looked up. */
-  | { readonly type: "open"; readonly open: number; readonly isReady: boolean }
-  | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricSnapshot[] }
+  | { readonly type: "health"; readonly openExchanges: number; readonly isReady: boolean }
+  | { readonly type: "metrics"; readonly call: number; readonly metrics: readonly MetricSnapshot[] }
   | { readonly type: "live"; readonly call: number; readonly part: LivePart }
-  | { readonly type: "found"; readonly call: number; readonly page: ExchangePage }
+  | { readonly type: "foundExchanges"; readonly call: number; readonly page: ExchangePage }
   | { readonly type: "limits"; readonly batch: LimitBatch }
   | { readonly type: "recordings"; readonly calls: RecordingCalls }
   | { readonly type: "usage"; readonly batch: UsageBatch }
@@ -58,7 +58,7 @@ export interface WorkerHealth {
 /** A message from the supervisor to a worker. */
 export type SupervisorMessage =
   /** Answers to a batch that has questions. Batches are answered in order. */
-  | { readonly type: "limits"; readonly states: LimitStates }
+  | { readonly type: "limits"; readonly states: LimitAnswers }
   | { readonly type: "recordings"; readonly answers: RecordingAnswers }
   | ({ readonly type: "configure" } & SharedSource)
   /**
@@ -67,16 +67,16 @@ export type SupervisorMessage =
   | ({ readonly type: "prepare"; readonly call: number } & SharedSource)
   | { readonly type: "apply"; readonly call: number }
   | { readonly type: "abandon"; readonly call: number }
-  | { readonly type: "count"; readonly call: number }
+  | { readonly type: "readMetrics"; readonly call: number }
   /** The supervisor has received the batch of usage with this number. */
-  | { readonly type: "counted"; readonly batch: number }
+  | { readonly type: "usageReceived"; readonly batch: number }
   | {
-    readonly type: "watch";
+    readonly type: "readLive";
     readonly call: number;
     readonly from: number;
     readonly to: number;
     readonly isBrief: boolean;
   }
-  | { readonly type: "find"; readonly call: number; readonly query: ExchangeQuery }
+  | { readonly type: "findExchanges"; readonly call: number; readonly query: ExchangeQuery }
   | KeyMessage
   | { readonly type: "close" };

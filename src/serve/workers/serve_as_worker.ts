@@ -8,7 +8,7 @@ import type { Engines } from "../engines.ts";
 import { disablePretenuring } from "../lifecycle.ts";
 import { prepare, type Source } from "../prepare.ts";
 import { ServingHere, type ServingOptions } from "../serving.ts";
-import type { Supervised } from "./worker.ts";
+import type { SupervisorConnection } from "./supervisor_connection.ts";
 
 /**
  * Serves callers as a worker of a supervisor. Resolves when the worker has ended.
@@ -17,7 +17,7 @@ import type { Supervised } from "./worker.ts";
  * @throws {ConfigError} If the first configuration can't be served
  */
 export async function serveAsWorker(
-  supervised: Supervised,
+  supervised: SupervisorConnection,
   { engines, ...options }: Omit<ServingOptions, "isShared"> & { readonly engines: Engines },
 ): Promise<void> {
   const { report } = options;
@@ -25,24 +25,24 @@ export async function serveAsWorker(
   const serving = new ServingHere({ ...options, isShared: true });
   const prepareSource = async (source: Source, ports: readonly number[]) =>
     await serving.prepare(await prepare(source, { engines, report }), ports);
-  const first = await Promise.race([supervised.source, supervised.leave]);
+  const first = await Promise.race([supervised.source, supervised.endAsked]);
   if (first === undefined) return; // the supervisor is gone
   const { source, ports } = first;
   (await prepareSource(source, ports)).apply();
   const abandonChange = supervised.onPrepare(prepareSource);
   const stopReports = supervised.report({
-    open: () => serving.openExchanges,
+    openExchanges: () => serving.openExchanges,
     isReady: () => !serving.isStarting,
-    counts: () => serving.counts,
-    look: (from, to, isBrief) => serving.look(from, to, isBrief),
-    find: (query) => serving.find(query),
+    metrics: () => serving.metrics,
+    readLive: (from, to, isBrief) => serving.readLive(from, to, isBrief),
+    findExchanges: (query) => serving.findExchanges(query),
   });
   supervised.listening(serving.urls, source.digest);
-  await supervised.leave;
+  await supervised.endAsked;
   stopReports();
   abandonChange();
   await serving.close(0);
-  await supervised.reportLast(serving.counts);
+  await supervised.reportLast(serving.metrics);
   await engines.close();
   await serving.release();
 }

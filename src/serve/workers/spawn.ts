@@ -8,7 +8,7 @@ import cluster from "node:cluster";
 import process from "node:process";
 import { runtime } from "../../runtime.ts";
 import { ownProgram, programPath } from "../bun.ts";
-import { WORKER_VARIABLE } from "./worker.ts";
+import { WORKER_VARIABLE } from "./supervisor_connection.ts";
 
 /**
  * Returns the permissions for Deno's workers. Includes only permissions granted as a whole, because

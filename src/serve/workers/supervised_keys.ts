@@ -32,7 +32,7 @@ export type KeyMessage =
   };
 
 /** The longest wait for an answer. Milliseconds. */
-const ANSWER_MS = 500;
+export const ANSWER_MS = 500;
 /**
  * Time to collect digests for one question, so that guesses do not cost one message each.
  * Milliseconds.
@@ -136,59 +136,5 @@ export class SupervisedKeys implements KeySiblings {
     cancelTimer();
     this.#open.delete(call);
     this.#waiting -= asked.length;
-  }
-}
-
-/** Parts of {@link WorkerKeys}. */
-export interface WorkerKeysOptions<Worker> {
-  /** The serving workers. */
-  readonly serving: () => readonly Worker[];
-  readonly say: (worker: Worker, message: KeyMessage) => void;
-}
-
-/** A question that waits for the answers of workers. */
-interface OpenQuestion {
-  readonly answer: (found: readonly (FoundKey | null)[], isLast: boolean) => void;
-  /** Workers that have not answered. */
-  left: number;
-}
-
-/** The supervisor's part: it asks all other workers, and returns their answers. */
-export class WorkerKeys<Worker> {
-  readonly #options: WorkerKeysOptions<Worker>;
-  readonly #open = new Map<number, OpenQuestion>();
-  #calls = 0;
-
-  constructor(options: WorkerKeysOptions<Worker>) {
-    this.#options = options;
-  }
-
-  /** Handles a message of a worker. */
-  heard(worker: Worker, message: KeyMessage): void {
-    if (message.type === "findKeys") return this.#ask(worker, message);
-    const { call, found } = message;
-    const question = this.#open.get(call);
-    if (question === undefined) return;
-    question.left--;
-    const isLast = question.left === 0;
-    if (isLast || found.some((key) => key !== null)) question.answer(found, isLast);
-  }
-
-  #ask(asker: Worker, { call, digests }: KeyMessage & { type: "findKeys" }): void {
-    const { serving, say } = this.#options;
-    const others = serving().filter((worker) => worker !== asker);
-    const number = ++this.#calls;
-    // A worker that ends in the meantime does not answer.
-    const cancelTimer = systemClock.timer(ANSWER_MS, () => answer([], true));
-    const answer = (found: readonly (FoundKey | null)[], isLast: boolean): void => {
-      if (isLast) {
-        cancelTimer();
-        this.#open.delete(number);
-      }
-      say(asker, { type: "foundKeys", call, found, isLast });
-    };
-    if (others.length === 0) return answer([], true);
-    this.#open.set(number, { answer, left: others.length });
-    for (const worker of others) say(worker, { type: "findKeys", call: number, digests });
   }
 }

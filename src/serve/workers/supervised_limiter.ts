@@ -23,7 +23,7 @@ import {
 } from "../../limits/limiter.ts";
 import { countsAtEnd } from "../../limits/limiter_server.ts";
 import { enforce, toLease } from "../../limits/verdict.ts";
-import type { LimitBatch, LimitStates } from "./worker_leases.ts";
+import type { LimitAnswers, LimitBatch } from "./worker_leases.ts";
 
 /** Number of subjects that have a number at the supervisor before the numbers are reset. */
 const MAX_NUMBERS = 10_000;
@@ -83,7 +83,7 @@ export class SupervisedLimiter implements Limiter {
   }
 
   /** Handles the answers to the oldest unanswered batch. */
-  answered(states: LimitStates): void {
+  answered(states: LimitAnswers): void {
     let read = 0;
     const waiting = this.#sent.shift() ?? [];
     this.flush();

@@ -26,14 +26,14 @@ import type { Serving } from "../serving.ts";
 import { WorkerChanges } from "./changes.ts";
 import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
-import { WorkerKeys } from "./supervised_keys.ts";
-import { say, toHealth, type Worker } from "./supervised_worker.ts";
+import { WorkerKeys } from "./worker_keys.ts";
+import { say, toHealth, type Worker } from "./worker_process.ts";
 import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./messages.ts";
 import { addWorkerMetrics, localDecisionsOf, memoryOf } from "./worker_metrics.ts";
 import { WorkerPool } from "./worker_pool.ts";
 
 /** Options of the supervisor. */
-export interface SuperviseOptions {
+export interface SupervisorOptions {
   /** The number of workers. */
   readonly count: number;
   /** Counts limits for all workers, if they do not share another engine such as Redis. */
@@ -44,25 +44,25 @@ export interface SuperviseOptions {
   readonly report: (text: string) => void;
 }
 
-/** The supervisor: serves callers through workers. */
-export class Workers implements Serving {
-  readonly #options: SuperviseOptions;
+/** Serves callers through workers. */
+export class Supervisor implements Serving {
+  readonly #options: SupervisorOptions;
   readonly #pool: WorkerPool;
   readonly #changes: WorkerChanges<Worker>;
   #current: Prepared | undefined;
-  readonly #counting = new Poll<void>();
+  readonly #metricPoll = new Poll<void>();
   /** The counters and histograms of ended workers. */
-  #ended: readonly MetricSnapshot[] = [];
+  #endedMetrics: readonly MetricSnapshot[] = [];
   readonly #registry = new MetricRegistry();
-  readonly #watching = new Poll<LivePart>();
-  readonly #finding = new Poll<ExchangePage>();
+  readonly #livePoll = new Poll<LivePart>();
+  readonly #exchangePoll = new Poll<ExchangePage>();
 
   readonly #keys = new WorkerKeys<Worker>({
     serving: () => this.#serving,
     say: (worker, message) => this.#say(worker, message),
   });
 
-  constructor(options: SuperviseOptions) {
+  constructor(options: SupervisorOptions) {
     const { limiter, recordings, report, count } = options;
     this.#options = options;
     const pool = this.#pool = new WorkerPool({
@@ -94,7 +94,7 @@ export class Workers implements Serving {
 
   /** Number of open exchanges, as last reported by the workers. */
   get openExchanges(): number {
-    return this.#pool.all.reduce((sum, { open }) => sum + open, 0);
+    return this.#pool.all.reduce((sum, { openExchanges }) => sum + openExchanges, 0);
   }
 
   /** True while it is ready for new requests. */
@@ -118,42 +118,46 @@ export class Workers implements Serving {
 
   /** Memory of all workers, as last reported. */
   get memoryBytes(): number {
-    return this.#pool.all.reduce((sum, { counts }) => sum + memoryOf(counts), 0);
+    return this.#pool.all.reduce((sum, { metrics }) => sum + memoryOf(metrics), 0);
   }
 
   /** Number of limit decisions that all workers made without Redis, as last reported. */
   get localDecisions(): number {
-    const all = [this.#ended, ...this.#pool.all.map(({ counts }) => counts)];
-    return all.reduce((sum, counts) => sum + localDecisionsOf(counts), 0);
+    const all = [this.#endedMetrics, ...this.#pool.all.map(({ metrics }) => metrics)];
+    return all.reduce((sum, metrics) => sum + localDecisionsOf(metrics), 0);
   }
 
   /**
    * Reads the metrics of all workers, including ended ones. If a worker does not answer in time,
    * its last report is used: a falling total would look like a restart of the whole program.
    */
-  async snapshot(): Promise<readonly MetricSnapshot[]> {
+  async readMetrics(): Promise<readonly MetricSnapshot[]> {
     const asked = this.#pool.all.filter(({ urls, child }) => urls.length > 0 && child.connected);
-    await this.#counting.ask(asked, (worker, call) => this.#say(worker, { type: "count", call }));
-    const counts = this.#pool.all.map(({ counts }) => counts);
-    return mergeMetrics([...counts, this.#ended, this.#registry.snapshot()]);
+    await this.#metricPoll.ask(
+      asked,
+      (worker, call) => this.#say(worker, { type: "readMetrics", call }),
+    );
+    const metrics = this.#pool.all.map((worker) => worker.metrics);
+    return mergeMetrics([...metrics, this.#endedMetrics, this.#registry.snapshot()]);
   }
 
   /**
    * Collects the exchanges of all workers that settled from the second `from` up to, but not
    * including, `to`. Workers that do not answer in time are omitted. Seconds since 1970.
    */
-  async look(from: number, to: number, isBrief = false): Promise<LivePart> {
+  async readLive(from: number, to: number, isBrief = false): Promise<LivePart> {
     const ask = (worker: Worker, call: number) =>
-      this.#say(worker, { type: "watch", call, from, to, isBrief });
-    return mergeParts(await this.#watching.ask(this.#serving, ask));
+      this.#say(worker, { type: "readLive", call, from, to, isBrief });
+    return mergeParts(await this.#livePoll.ask(this.#serving, ask));
   }
 
   /**
    * Finds exchanges of all workers. Workers that have ended or do not answer in time are omitted.
    */
-  async find(query: ExchangeQuery): Promise<ExchangePage> {
-    const ask = (worker: Worker, call: number) => this.#say(worker, { type: "find", call, query });
-    return mergePages(await this.#finding.ask(this.#serving, ask), query.limit);
+  async findExchanges(query: ExchangeQuery): Promise<ExchangePage> {
+    const ask = (worker: Worker, call: number) =>
+      this.#say(worker, { type: "findExchanges", call, query });
+    return mergePages(await this.#exchangePoll.ask(this.#serving, ask), query.limit);
   }
 
   /** Answers a call of the playground through one of the workers. */
@@ -218,10 +222,10 @@ export class Workers implements Serving {
   }
 
   /** Releases the leases of an ended worker, and keeps its counts. */
-  #forget({ counts, leases, recordings }: Worker): void {
-    this.#ended = addEnded(this.#ended, counts);
-    leases.leave();
-    recordings.leave();
+  #forget({ metrics, leases, recordings }: Worker): void {
+    this.#endedMetrics = addEnded(this.#endedMetrics, metrics);
+    leases.releaseAll();
+    recordings.releaseAll();
   }
 
   #heard(worker: Worker, message: WorkerMessage): void {
@@ -235,24 +239,24 @@ export class Workers implements Serving {
       case "prepared":
       case "refused":
         return this.#changes.answered(message);
-      case "open":
-        worker.open = message.open;
+      case "health":
+        worker.openExchanges = message.openExchanges;
         worker.isReady = message.isReady;
         return;
       case "usage":
         // A batch can arrive twice.
-        if (message.batch.number > worker.batch) {
+        if (message.batch.number > worker.lastUsageBatch) {
           this.#current?.assembly.usage.add(message.batch.rows);
         }
-        worker.batch = Math.max(worker.batch, message.batch.number);
-        return this.#say(worker, { type: "counted", batch: message.batch.number });
-      case "counts":
-        worker.counts = message.counts;
-        return this.#counting.answered(message.call);
+        worker.lastUsageBatch = Math.max(worker.lastUsageBatch, message.batch.number);
+        return this.#say(worker, { type: "usageReceived", batch: message.batch.number });
+      case "metrics":
+        worker.metrics = message.metrics;
+        return this.#metricPoll.answered(message.call);
       case "live":
-        return this.#watching.answered(message.call, message.part);
-      case "found":
-        return this.#finding.answered(message.call, message.page);
+        return this.#livePoll.answered(message.call, message.part);
+      case "foundExchanges":
+        return this.#exchangePoll.answered(message.call, message.page);
       case "recordings":
         // The leases of an ended worker would never be renewed.
         return worker.state.name === "ended" ? undefined : worker.recordings.handle(message.calls);
@@ -260,14 +264,14 @@ export class Workers implements Serving {
       case "foundKeys":
         return this.#keys.heard(worker, message);
       case "limits":
-        return this.#count(worker, message);
+        return this.#countLimits(worker, message);
       default:
         return message satisfies never;
     }
   }
 
   /** Counts limits, unless their worker has ended: its leases would never be released. */
-  #count(worker: Worker, { batch }: WorkerMessage & { type: "limits" }): void {
+  #countLimits(worker: Worker, { batch }: WorkerMessage & { type: "limits" }): void {
     if (worker.state.name === "ended") return;
     const states = worker.leases.handle(batch);
     if (batch.questions.length > 0) this.#say(worker, { type: "limits", states });

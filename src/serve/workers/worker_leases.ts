@@ -59,7 +59,7 @@ export interface LimitBatch {
  * limit, in the order of the questions, of their subjects and of `limitsOf`. They describe the
  * state before the exchange, so that the worker reaches the same verdict.
  */
-export type LimitStates = readonly number[];
+export type LimitAnswers = readonly number[];
 
 /** The leases of one worker. */
 export class WorkerLeases {
@@ -74,7 +74,7 @@ export class WorkerLeases {
   /**
    * Handles a batch synchronously: no other message is handled between a decision and its count.
    */
-  handle({ subjects, releases, questions }: LimitBatch): LimitStates {
+  handle({ subjects, releases, questions }: LimitBatch): LimitAnswers {
     for (const { number, subject } of subjects) this.#subjects[number] = subject;
     for (const release of releases) this.#settle(release);
     const states: number[] = [];
@@ -83,7 +83,7 @@ export class WorkerLeases {
   }
 
   /** Ends all leases, because the worker has ended. Their reservations stay charged. */
-  leave(): void {
+  releaseAll(): void {
     for (const lease of this.#leases.keys()) this.#release(lease);
   }
 
@@ -98,7 +98,7 @@ export class WorkerLeases {
       countedByFirstLease: question.countedByFirstLease,
     };
     if (findRefusing(before, reservation).length > 0) return;
-    const release = this.#limiter.admit(subjects, reservation);
+    const release = this.#limiter.count(subjects, reservation);
     if (countsAtEnd(subjects)) this.#leases.set(question.lease, release);
     else release(NO_AMOUNTS);
   }
@@ -113,7 +113,10 @@ export class WorkerLeases {
     const { lease, tokens, spend, undone } = release;
     // A lease of only requests was released when it was acquired.
     if (undone !== undefined && !this.#leases.has(lease)) {
-      this.#leases.set(lease, this.#limiter.readmit(this.#subjectsOf(undone), NO_RESERVATION, 0));
+      this.#leases.set(
+        lease,
+        this.#limiter.countAgain(this.#subjectsOf(undone), NO_RESERVATION, 0),
+      );
     }
     this.#release(lease, { tokens, spend }, undone !== undefined);
   }

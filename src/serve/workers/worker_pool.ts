@@ -7,7 +7,7 @@ import type { ChildProcess } from "node:child_process";
 import process from "node:process";
 import { systemClock } from "../../exchange/clock.ts";
 import { spawnWorker } from "./spawn.ts";
-import { createWorker, say, type SharedParts, type Worker } from "./supervised_worker.ts";
+import { createWorker, say, type SharedParts, type Worker } from "./worker_process.ts";
 import type { WorkerMessage } from "./messages.ts";
 import {
   acceptsCallers,

@@ -31,7 +31,7 @@ export class WorkerRecordings {
   }
 
   /** Ends the leases of the worker, because it has ended. Other workers close its recordings. */
-  leave(): void {
+  releaseAll(): void {
     this.#shared.leave(this.#worker);
   }
 

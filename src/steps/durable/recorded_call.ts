@@ -28,25 +28,25 @@ import { addressOf, attachTo } from "./attached_answer.ts";
 import { nameOfKey, ownerKeysOf } from "./wanted_recording.ts";
 
 /** Makes a call: the rest of the steps. */
-type MakeCall = (call: Call, flow: Flow) => Promise<GatewayResponse>;
+type RunCall = (call: Call, flow: Flow) => Promise<GatewayResponse>;
 
 /**
  * Answers a recorded call: makes it, unless an earlier call has the same name.
  *
- * @param send Makes the call, for a request whose caller cannot leave
+ * @param runCall Makes the call, for a request whose caller cannot leave
  * @returns The provider's answer, from its first byte
- * @throws {GatewayError} As `send` does, and `idempotency_key_reused`, `recordings_unavailable`
+ * @throws {GatewayError} As `runCall` does, and `idempotency_key_reused`, `recordings_unavailable`
  */
 export async function record(
   wanted: WantedRecording,
   call: Call,
   flow: Flow,
-  send: MakeCall,
+  runCall: RunCall,
 ): Promise<GatewayResponse> {
-  const begun = await begin(wanted, call, flow);
-  if (begun === undefined) return send(call, flow);
+  const begun = await beginRecording(wanted, call, flow);
+  if (begun === undefined) return runCall(call, flow);
   if ("recording" in begun) {
-    return makeCall(begun, wanted, call, { ...flow, request: detach(flow.request) }, send);
+    return recordNewCall(begun, wanted, call, { ...flow, request: detach(flow.request) }, runCall);
   }
   const { attachment } = begun;
   const own: Readonly<Record<string, string>> = attachment.isComplete
@@ -61,7 +61,7 @@ export async function record(
  * @returns `undefined` for a call that is made without a recording: none is possible, and the
  * caller did not ask for one
  */
-async function begin(
+async function beginRecording(
   wanted: WantedRecording,
   call: Call,
   flow: Flow,
@@ -100,17 +100,17 @@ async function begin(
  * Makes a call and records its answer if the status is 2xx. After any other status, the name is
  * free.
  */
-async function makeCall(
+async function recordNewCall(
   begun: NewRecording,
   wanted: WantedRecording,
   call: Call,
   flow: Flow,
-  send: MakeCall,
+  runCall: RunCall,
 ): Promise<GatewayResponse> {
   const { recording } = begun;
   const { exchange, gateway } = flow;
   const reader = recording.attach(0);
-  reader.onOver(gateway.open.keepOpen(exchange, (reason) => reader.fail(reason)));
+  reader.onOver(gateway.openExchanges.keepOpen(exchange, (reason) => reader.fail(reason)));
   const running = new RunningCall(exchange);
   exchange.reader = reader;
   recording.exchange = running;
@@ -120,7 +120,7 @@ async function makeCall(
     reader.cancel();
   };
   try {
-    const answer = await send(call, flow);
+    const answer = await runCall(call, flow);
     if (!isSuccess(answer.status)) {
       exchange.reader = undefined;
       discard();
@@ -180,7 +180,7 @@ class RunningCall implements RecordedExchange {
   stop(): void {
     const reason = new GatewayError("exchange_stopped");
     // It settles after its recording.
-    const settlesLater = this.#exchange.goesOn && !this.#exchange.isSettled;
+    const settlesLater = this.#exchange.outlivesCaller && !this.#exchange.isSettled;
     if (settlesLater) this.#settled = toSettlement(reason);
     this.#exchange.leave(reason);
   }

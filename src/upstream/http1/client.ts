@@ -151,14 +151,14 @@ class Call implements PushedBody, ConnectionCall {
     this.#over();
     // Also after a response that did not wait for the whole request, because the connection is
     // closed.
-    this.sent();
+    this.#body?.release();
   }
 
   fail(error: Error): void {
     this.#failure = error;
     this.#over();
     // Otherwise no byte was sent, and the request can be sent elsewhere.
-    if (this.#request.length === 0) this.sent();
+    if (this.#request.length === 0) this.#body?.release();
     this.#reject(error);
     this.#deliver();
   }

@@ -109,7 +109,7 @@ const IDLE_MARGIN_MS = 1000;
  * such as uvicorn, close it a few milliseconds after such an answer without an announcement, and
  * the next call would be lost. Milliseconds.
  */
-const REST_MS = 250;
+const COOLDOWN_MS = 250;
 const FIRST_ERROR = 400;
 const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 
@@ -127,7 +127,7 @@ export class Connection implements SocketEvents, ResponseSink {
   /** The call that uses it; `undefined` while it is idle. */
   #call: ConnectionCall | undefined;
   #idleMs = IDLE_CONNECTION_MS;
-  #restMs = 0;
+  #cooldownMs = 0;
   #isOpen = false;
   /** True while the call accepts no more bytes. */
   #isPaused = false;
@@ -268,7 +268,7 @@ export class Connection implements SocketEvents, ResponseSink {
     if (seconds !== undefined) {
       this.#idleMs = Math.min(IDLE_CONNECTION_MS, Number(seconds) * 1000 - IDLE_MARGIN_MS);
     }
-    this.#restMs = status >= FIRST_ERROR ? REST_MS : 0;
+    this.#cooldownMs = status >= FIRST_ERROR ? COOLDOWN_MS : 0;
     if (this.#pool.isSecure && this.#parser.endsWithConnection) this.#end = new JsonEnd();
     this.#call?.head(status, headers);
   }
@@ -287,7 +287,7 @@ export class Connection implements SocketEvents, ResponseSink {
       this.#isPaused = false;
       this.#socket.resume();
       this.#socket.unref();
-      this.#pool.release(this, this.#idleMs, this.#restMs);
+      this.#pool.release(this, this.#idleMs, this.#cooldownMs);
     } else this.#socket.destroy();
     call?.end();
   }
@@ -330,12 +330,12 @@ export class ConnectionPool {
    * Keeps a connection for the next call, or closes it.
    *
    * @param idleMs The longest time to keep it, milliseconds
-   * @param restMs Time for which it runs no call, milliseconds
+   * @param cooldownMs Time for which it runs no call, milliseconds
    */
-  release(connection: Connection, idleMs: number, restMs: number): void {
-    if (restMs > 0) {
+  release(connection: Connection, idleMs: number, cooldownMs: number): void {
+    if (cooldownMs > 0) {
       const release = () => connection.isAlive && this.release(connection, idleMs, 0);
-      this.#clock.timer(restMs, release, { isBackground: true });
+      this.#clock.timer(cooldownMs, release, { isBackground: true });
       return;
     }
     const now = this.#clock.monotonic();

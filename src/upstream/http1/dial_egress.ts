@@ -19,17 +19,17 @@ import { TlsSessions } from "./tls_sessions.ts";
  * The variable that names a file of authorities which no function of the runtime returns:
  * `DENO_CERT`, and `NODE_EXTRA_CA_CERTS` before Node 22.15.
  */
-export const UNTOLD_ROOTS: "DENO_CERT" | "NODE_EXTRA_CA_CERTS" | undefined = findUntoldRoots();
+export const UNLISTED_ROOTS: "DENO_CERT" | "NODE_EXTRA_CA_CERTS" | undefined = findUnlistedRoots();
 
-function findUntoldRoots(): typeof UNTOLD_ROOTS {
+function findUnlistedRoots(): typeof UNLISTED_ROOTS {
   if (runtime === "deno") return "DENO_CERT";
   return "getCACertificates" in tls ? undefined : "NODE_EXTRA_CA_CERTS";
 }
 
 /** Reads the file of that variable. Like the runtimes, it ignores an unusable file. */
-function readUntoldRoots(): readonly string[] {
+function readUnlistedRoots(): readonly string[] {
   try {
-    const file = UNTOLD_ROOTS && process.env[UNTOLD_ROOTS];
+    const file = UNLISTED_ROOTS && process.env[UNLISTED_ROOTS];
     return file ? splitPem(readFileSync(file, "utf8")) : [];
   } catch {
     return [];
@@ -54,8 +54,8 @@ function isCertificate(pem: string): boolean {
  */
 function ownRoots(): readonly string[] {
   const { getCACertificates } = tls as Partial<typeof tls>;
-  const told = getCACertificates?.("default") ?? tls.rootCertificates;
-  return [...told, ...readUntoldRoots()].filter(isCertificate);
+  const listed = getCACertificates?.("default") ?? tls.rootCertificates;
+  return [...listed, ...readUnlistedRoots()].filter(isCertificate);
 }
 
 /** Makes the settings of TLS. */

@@ -29,12 +29,12 @@ export interface Worker {
   urls: readonly string[];
   /** Digest of its configuration. */
   digest: string;
-  open: number;
+  openExchanges: number;
   isReady: boolean;
   /** Number of the last batch of usage that it reported. */
-  batch: number;
+  lastUsageBatch: number;
   /** The metrics that it reported last. */
-  counts: readonly MetricSnapshot[];
+  metrics: readonly MetricSnapshot[];
 }
 
 /** Parts that count limits and store recordings for all workers. */
@@ -65,10 +65,10 @@ export function createWorker(child: ChildProcess, { limiter, recordings }: Share
     cancelKill() {},
     urls: [],
     digest: "",
-    open: 0,
+    openExchanges: 0,
     isReady: false,
-    batch: 0,
-    counts: [],
+    lastUsageBatch: 0,
+    metrics: [],
   };
 }
 
@@ -79,6 +79,6 @@ export function say(child: ChildProcess, message: SupervisorMessage): void {
 
 /** Returns the health of a worker. */
 export function toHealth(worker: Worker): WorkerHealth {
-  const { child, open, isReady, digest } = worker;
-  return { pid: child.pid, openExchanges: open, isReady, digest };
+  const { child, openExchanges, isReady, digest } = worker;
+  return { pid: child.pid, openExchanges, isReady, digest };
 }

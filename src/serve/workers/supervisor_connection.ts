@@ -7,12 +7,9 @@
 import cluster from "node:cluster";
 import process from "node:process";
 import type { RecordingStore } from "../../durable/recording_store.ts";
-import type { KeySiblings } from "../../keys/key_siblings.ts";
-import type { Limiter } from "../../limits/limiter.ts";
 import type { ExchangePage, ExchangeQuery } from "../../observe/live/exchange_page.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import { systemClock } from "../../exchange/clock.ts";
-import type { UsageStore } from "../../usage/counts.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { ConfigError } from "../../config/config.ts";
 import type { ListeningChange } from "../listener_set.ts";
@@ -27,34 +24,35 @@ import { SupervisedUsage } from "./supervised_usage.ts";
 export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
 
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
-const REPORT_MS = 500;
+const HEALTH_MS = 500;
 
 /**
  * Interval at which a worker reports its metrics. A dead worker loses at most this. Milliseconds.
  */
-const COUNTS_MS = 1000;
+const METRICS_MS = 1000;
 
 /** The longest time that an ending worker waits until its last metrics are sent. Milliseconds. */
 const LAST_WORD_MS = 500;
 
-function say(message: WorkerMessage): void {
+/** Sends a message to the supervisor. @param onSent Called when it was sent, or has failed */
+function say(message: WorkerMessage, onSent = (): void => {}): void {
   // If the supervisor is gone, the worker is about to end too.
-  if (process.connected) process.send?.(message, undefined, undefined, () => {});
+  if (process.connected) process.send?.(message, undefined, undefined, () => onSent());
 }
 
-/** Functions that read the state of a worker, for its reports. */
-export interface WorkerState {
-  open(): number;
+/** Functions that read the data of a worker's reports. */
+export interface WorkerReadings {
+  openExchanges(): number;
   /** True if keys can be looked up. */
   isReady(): boolean;
-  counts(): readonly MetricSnapshot[];
+  metrics(): readonly MetricSnapshot[];
   /**
    * Reports the exchanges that settled from the second `from` up to, but not including, `to`.
    * Seconds since 1970.
    */
-  look(from: number, to: number, isBrief: boolean): Promise<LivePart>;
+  readLive(from: number, to: number, isBrief: boolean): Promise<LivePart>;
   /** Finds stored exchanges. */
-  find(query: ExchangeQuery): Promise<ExchangePage>;
+  findExchanges(query: ExchangeQuery): Promise<ExchangePage>;
 }
 
 /** Prepares a configuration, with the ports of the first worker. */
@@ -75,7 +73,7 @@ interface Pending {
  * Changes of the configuration that the supervisor asks for. One at a time, because each begins
  * with the addresses that the previous one left open.
  */
-class AskedChanges {
+class SupervisedChanges {
   readonly #prepare: PrepareInWorker;
   #pending: Pending | undefined;
   #last: Promise<unknown> = Promise.resolve();
@@ -124,30 +122,32 @@ class AskedChanges {
 
 /** Reports the state of a worker at intervals, and on request of the supervisor. */
 class WorkerReports {
-  readonly #state: WorkerState;
+  readonly #readings: WorkerReadings;
   readonly #timers: readonly NodeJS.Timeout[];
-  #reported = { open: 0, isReady: false };
+  #reported = { openExchanges: 0, isReady: false };
 
-  constructor(state: WorkerState) {
-    this.#state = state;
-    this.#reportOpen();
+  constructor(readings: WorkerReadings) {
+    this.#readings = readings;
+    this.#reportHealth();
     this.#timers = [
-      setInterval(() => this.#reportOpen(), REPORT_MS),
-      setInterval(() => this.count(0), COUNTS_MS),
+      setInterval(() => this.#reportHealth(), HEALTH_MS),
+      setInterval(() => this.sendMetrics(0), METRICS_MS),
     ];
   }
 
-  count(call: number): void {
-    say({ type: "counts", call, counts: this.#state.counts() });
+  sendMetrics(call: number): void {
+    say({ type: "metrics", call, metrics: this.#readings.metrics() });
   }
 
-  async look(message: SupervisorMessage & { type: "watch" }): Promise<void> {
+  async sendLive(message: SupervisorMessage & { type: "readLive" }): Promise<void> {
     const { call, from, to, isBrief } = message;
-    say({ type: "live", call, part: await this.#state.look(from, to, isBrief) });
+    say({ type: "live", call, part: await this.#readings.readLive(from, to, isBrief) });
   }
 
-  async find({ call, query }: SupervisorMessage & { type: "find" }): Promise<void> {
-    say({ type: "found", call, page: await this.#state.find(query) });
+  async sendExchanges(
+    { call, query }: SupervisorMessage & { type: "findExchanges" },
+  ): Promise<void> {
+    say({ type: "foundExchanges", call, page: await this.#readings.findExchanges(query) });
   }
 
   /** Stops the regular reports. */
@@ -155,66 +155,47 @@ class WorkerReports {
     for (const timer of this.#timers) clearInterval(timer);
   }
 
-  #reportOpen(): void {
+  #reportHealth(): void {
     const before = this.#reported;
-    const now = this.#reported = { open: this.#state.open(), isReady: this.#state.isReady() };
-    if (now.open !== before.open || now.isReady !== before.isReady) say({ type: "open", ...now });
+    const readings = this.#readings;
+    const now = this.#reported = {
+      openExchanges: readings.openExchanges(),
+      isReady: readings.isReady(),
+    };
+    const isSame = now.openExchanges === before.openExchanges && now.isReady === before.isReady;
+    if (!isSame) say({ type: "health", ...now });
   }
 }
 
 /** A worker's connection to its supervisor. */
-export interface Supervised {
-  readonly limiter: Limiter;
-  readonly usage: UsageStore;
-  readonly recordings: RecordingStore;
+export class SupervisorConnection {
+  readonly limiter: SupervisedLimiter = new SupervisedLimiter((batch) =>
+    say({ type: "limits", batch })
+  );
+  readonly usage: SupervisedUsage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
   /** The other workers that know keys. */
-  readonly keys: KeySiblings;
+  readonly keys: SupervisedKeys = new SupervisedKeys(say);
   /** The first configuration. */
   readonly source: Promise<SharedSource>;
-  /** Reports its addresses and its configuration. From then on the worker counts as serving. */
-  listening(urls: readonly string[], digest: string): void;
-  /**
-   * Sets the function that prepares another configuration.
-   *
-   * @returns A function that abandons the change that is not yet applied
-   */
-  onPrepare(prepare: PrepareInWorker): () => void;
-  /**
-   * Reports the number of open exchanges and its readiness at intervals, and metrics and settled
-   * exchanges on request.
-   *
-   * @returns A function that stops the regular reports
-   */
-  report(state: WorkerState): () => void;
-  /** Reports the final metrics before the worker ends. */
-  reportLast(counts: readonly MetricSnapshot[]): Promise<void>;
   /** Resolves when the supervisor asks the worker to end, or is gone. */
-  readonly leave: Promise<void>;
-}
-
-class SupervisorConnection implements Supervised {
-  readonly limiter = new SupervisedLimiter((batch) => say({ type: "limits", batch }));
-  readonly usage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
-  readonly keys = new SupervisedKeys(say);
-  readonly source: Promise<SharedSource>;
-  readonly leave: Promise<void>;
+  readonly endAsked: Promise<void>;
   readonly #recordings = new SupervisedRecordings((calls) => say({ type: "recordings", calls }));
   readonly #watch: NodeJS.Timeout;
   #setSource = (_source: SharedSource): void => {};
-  #setLeave = (): void => {};
-  #changes: AskedChanges | undefined;
+  #askEnd = (): void => {};
+  #changes: SupervisedChanges | undefined;
   #reports: WorkerReports | undefined;
 
   constructor() {
     this.source = new Promise((resolve) => this.#setSource = resolve);
-    this.leave = new Promise((resolve) => this.#setLeave = resolve);
+    this.endAsked = new Promise((resolve) => this.#askEnd = resolve);
     process.on("message", (message: SupervisorMessage) => this.#heard(message));
     say({ type: "hello" });
     process.on("disconnect", () => this.#lost());
     const { ppid } = process;
     // Deno does not always report that the supervisor is gone. The parent's id changes when the
     // parent ends.
-    this.#watch = setInterval(() => process.ppid !== ppid && this.#lost(), REPORT_MS);
+    this.#watch = setInterval(() => process.ppid !== ppid && this.#lost(), HEALTH_MS);
     if (!process.connected) this.#lost(); // the supervisor ended while this process started
   }
 
@@ -222,34 +203,47 @@ class SupervisorConnection implements Supervised {
     return this.#recordings.store;
   }
 
+  /** Reports its addresses and its configuration. From then on the worker counts as serving. */
   listening(urls: readonly string[], digest: string): void {
     say({ type: "listening", urls, digest });
   }
 
+  /**
+   * Sets the function that prepares another configuration.
+   *
+   * @returns A function that abandons the change that is not yet applied
+   */
   onPrepare(prepare: PrepareInWorker): () => void {
-    const changes = this.#changes = new AskedChanges(prepare);
+    const changes = this.#changes = new SupervisedChanges(prepare);
     return () => changes.abandon();
   }
 
-  report(state: WorkerState): () => void {
-    const reports = this.#reports = new WorkerReports(state);
+  /**
+   * Reports the number of open exchanges and its readiness at intervals, and metrics and settled
+   * exchanges on request.
+   *
+   * @returns A function that stops the regular reports
+   */
+  report(readings: WorkerReadings): () => void {
+    const reports = this.#reports = new WorkerReports(readings);
     return () => reports.stop();
   }
 
-  async reportLast(counts: readonly MetricSnapshot[]): Promise<void> {
+  /** Reports the final metrics before the worker ends. */
+  async reportLast(metrics: readonly MetricSnapshot[]): Promise<void> {
     this.limiter.flush();
     await new Promise<void>((resolve) => {
       if (!process.connected) return resolve();
       // The end of the supervisor is not always reported at once.
       systemClock.timer(LAST_WORD_MS, resolve);
-      process.send?.({ type: "counts", call: 0, counts }, undefined, undefined, () => resolve());
+      say({ type: "metrics", call: 0, metrics }, resolve);
     });
   }
 
   #lost(): void {
     this.limiter.close();
     this.#recordings.close();
-    this.#setLeave();
+    this.#askEnd();
   }
 
   #heard(message: SupervisorMessage): void {
@@ -268,17 +262,17 @@ class SupervisorConnection implements Supervised {
       case "findKeys":
       case "foundKeys":
         return this.keys.heard(message);
-      case "counted":
+      case "usageReceived":
         return this.usage.received(message.batch);
-      case "count":
-        return this.#reports?.count(message.call);
-      case "watch":
-        return void this.#reports?.look(message);
-      case "find":
-        return void this.#reports?.find(message);
+      case "readMetrics":
+        return this.#reports?.sendMetrics(message.call);
+      case "readLive":
+        return void this.#reports?.sendLive(message);
+      case "findExchanges":
+        return void this.#reports?.sendExchanges(message);
       case "close":
         clearInterval(this.#watch);
-        return this.#setLeave();
+        return this.#askEnd();
       default:
         return message satisfies never;
     }
@@ -290,7 +284,7 @@ class SupervisorConnection implements Supervised {
  *
  * @returns The connection; `undefined` if the process is not a worker
  */
-export function connectToSupervisor(): Supervised | undefined {
+export function connectToSupervisor(): SupervisorConnection | undefined {
   if (process.send === undefined) return undefined; // first, because Deno needs no permission for it
   if (process.env[WORKER_VARIABLE] === undefined) return undefined;
   // Node's cluster would end this process with its supervisor, and all streams with it.
