@@ -4,10 +4,12 @@
  *
  * @module
  */
+import { formatCost } from "../config/cost.ts";
 import type { KeyQuery } from "../keys/key_store.ts";
+import type { CallCosts } from "../observe/call_costs.ts";
 import type { FleetPage } from "../observe/fleet/fleet.ts";
 import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
-import type { LiveExchange } from "../observe/live/live_report.ts";
+import type { LiveCost, LiveExchange } from "../observe/live/live_report.ts";
 
 /** The part of a key store that names keys. */
 export interface KeyNameSource {
@@ -22,6 +24,8 @@ export interface ExchangeListParts {
   /** Finds exchanges of gateways of the fleet. */
   readonly findInFleet: (gateway: string, query: ExchangeQuery) => Promise<FleetPage>;
   readonly keys: KeyNameSource;
+  /** Computes costs by current prices; not set if there are no prices. */
+  readonly costs?: CallCosts | undefined;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
 }
@@ -32,6 +36,20 @@ const NAMED_MS = 10_000;
 const MAX_NAMES = 10_000;
 /** Limit of the keys whose names match a search. */
 const MAX_MEANT = 1000;
+
+function toLiveCost(exchange: LiveExchange, costs: CallCosts): LiveCost | undefined {
+  const cost = costs.of(exchange);
+  if (cost === undefined) return undefined;
+  const { amount, classes, unpriced } = cost;
+  return {
+    total: amount === undefined ? null : formatCost(amount),
+    currency: costs.currency,
+    classes: Object.fromEntries(
+      Object.entries(classes).map(([name, each]) => [name, formatCost(each)]),
+    ),
+    ...(unpriced && { unpriced }),
+  };
+}
 
 /** Lists of settled exchanges. */
 export class ExchangeLists {
@@ -54,7 +72,17 @@ export class ExchangeLists {
     const meant = { ...query, filter: { ...query.filter, keyIds, searchKeyIds } };
     const { find, findInFleet } = this.#parts;
     const page = gateway === undefined ? await find(meant) : await findInFleet(gateway, meant);
-    return { ...page, exchanges: await this.withNames(page.exchanges) };
+    return { ...page, exchanges: await this.withNames(this.withCosts(page.exchanges)) };
+  }
+
+  /** Adds the cost of each exchange, by current prices. */
+  withCosts<Each extends LiveExchange>(exchanges: readonly Each[]): readonly Each[] {
+    const { costs } = this.#parts;
+    if (costs === undefined) return exchanges;
+    return exchanges.map((exchange) => {
+      const cost = toLiveCost(exchange, costs);
+      return cost === undefined ? exchange : { ...exchange, cost };
+    });
   }
 
   /** Finds the keys whose names contain a text. */

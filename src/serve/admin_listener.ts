@@ -13,8 +13,10 @@ import { RecordingLists } from "../admin/recording_lists.ts";
 import { ExchangeLists } from "../admin/exchange_lists.ts";
 import { TokenAdministration } from "../admin/token_administration.ts";
 import type { Config } from "../config/config.ts";
+import { PriceBook } from "../config/price_book.ts";
 import type { AccessLogs } from "./access_logs.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
+import { CallCosts } from "../observe/call_costs.ts";
 import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
 import type { OperatorState } from "../admin/api/operator_actions.ts";
@@ -180,7 +182,9 @@ export class AdminListener {
     const { identity, providers, teams } = config;
     const now = Date.now;
     const reported = { usage, config, keys, now, rest: setImmediate };
+    const prices = new PriceBook(config);
     const exchanges = new ExchangeLists({
+      costs: prices.hasCosts ? new CallCosts(prices, config.currency) : undefined,
       find: (query) => served.find(query),
       findInFleet: (gateway, query) => fleet.exchanges(gateway, query),
       keys,

@@ -294,7 +294,7 @@ export class OperatorActions {
     const clock = behind(this.#parts.clock, lagMs);
     const report = async (from: number, to: number): Promise<FleetLiveReport> => {
       const part = await look(from, to);
-      const exchanges = await lists.withNames(part.exchanges);
+      const exchanges = await lists.withNames(lists.withCosts(part.exchanges));
       return {
         now: clock.now(),
         from,
