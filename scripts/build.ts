@@ -21,6 +21,7 @@ import { parseArgs } from "node:util";
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { build, type BuildOptions } from "esbuild";
 import { ConfigSchema } from "../src/config/config.ts";
+import { PriceSchema } from "../src/config/prices.ts";
 import { COMMONJS_LIBRARY, LIBRARY, ONE_FILE, WORKER } from "./bundle.ts";
 import { type BuiltFile, makeProvenance, makeSbom } from "./inventory.ts";
 import { buildPage, PAGE_INPUTS, PAGE_MODULE, writePageModule } from "./page.ts";
@@ -34,6 +35,14 @@ const { values } = parseArgs({
 });
 const { out } = values;
 const say = (text: string) => values.quiet || console.log(text);
+
+/** The schema of the configuration. The price of a model occurs in four places and is defined once. */
+const toEditorSchema = () =>
+  toJsonSchema(ConfigSchema, {
+    typeMode: "input",
+    errorMode: "ignore",
+    definitions: { price: PriceSchema },
+  });
 
 writePageModule(await buildPage());
 rmSync(out, { recursive: true, force: true });
@@ -57,8 +66,7 @@ for (const [name, options] of bundles) {
 }
 writeFileSync(
   join(out, "gateway.schema.json"),
-  JSON.stringify(toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" }), null, 2) +
-    "\n",
+  `${JSON.stringify(toEditorSchema(), null, 2)}\n`,
 );
 if (!values["no-types"]) {
   execFileSync(process.execPath, [

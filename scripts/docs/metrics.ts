@@ -1,7 +1,7 @@
 /** The tables of metrics, from the metrics that the sources create. */
 import { GEN_AI_CONVENTIONS } from "../../src/observe/gen_ai.ts";
 import { GEN_AI_LABELS } from "../../src/observe/metrics/gen_ai_metrics.ts";
-import { UnpricedMetrics } from "../../src/observe/metrics/unpriced_metrics.ts";
+import { CostMetrics } from "../../src/observe/metrics/cost_metrics.ts";
 import { KeyMetrics } from "../../src/observe/metrics/key_metrics.ts";
 import { type MetricConfig, MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
 import { Metrics } from "../../src/observe/metrics/metrics.ts";
@@ -32,7 +32,7 @@ class ListingRegistry extends MetricRegistry {
 function toMetricsTable(prefix: string, left: readonly string[] = []): string {
   const registry = new ListingRegistry();
   new Metrics(registry);
-  new UnpricedMetrics(registry);
+  new CostMetrics(registry);
   new KeyMetrics(registry);
   return toTable(
     ["metric", "labels", "meaning"],

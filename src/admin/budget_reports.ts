@@ -1,6 +1,6 @@
 /**
- * Reports of budgets of keys, teams and callers with identity tokens: the used amount, the date of
- * renewal, and the date when the budget runs out at the average use.
+ * Reports of budgets of keys, teams and callers with identity tokens: the used amount and its parts,
+ * the date of renewal, and the date when the budget runs out at the average use.
  *
  * @module
  */
@@ -9,14 +9,38 @@ import type { IdentityConfig } from "../config/identity.ts";
 import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import type { LimitMode, LimitSet } from "../config/limit_set.ts";
 import type { TeamConfig } from "../config/team.ts";
-import { type Budget, formatMoney, periodEnd } from "../config/units.ts";
+import { type Budget, formatMoney, periodEnd, periodStart } from "../config/units.ts";
+import type { ClassAmounts } from "../exchange/billing.ts";
 import type { GatewayKey, KeyRegistry } from "../keys/key_store.ts";
 import { BUDGET_NAMES, type BudgetName, isBudget, isMoney } from "../limits/limit_kinds.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import { DAY_MS, HOUR_MS, UsageUnavailable } from "../usage/counts.ts";
+import { DAY_MS, HOUR_MS, type UsageStep, UsageUnavailable } from "../usage/counts.ts";
 import { readRecentCallers, type RecentCaller } from "../usage/recent_callers.ts";
 import { readRecentUse, type RecentUse } from "../usage/recent_use.ts";
 import type { UsageReportParts } from "../usage/report.ts";
+
+/**
+ * Parts of the used amount of a budget. A limit counts one number, so the parts are from stored
+ * usage. Money is by current prices.
+ */
+export interface BudgetParts {
+  /** Start of the usage: the first day of the period, or the first day that is kept. */
+  readonly from: string;
+  /** The amount that providers stated. */
+  readonly stated: number;
+  /** The amount that the gateway estimated, because the provider stated no usage. */
+  readonly estimated: number;
+  /**
+   * The used amount that is not in usage: reservations of open calls, and charges that usage does
+   * not have, or prices otherwise.
+   */
+  readonly rest: number;
+  /**
+   * Amounts without a price, by billing class. A budget of money is charged the dearest price of the
+   * model for them, which is in `rest`.
+   */
+  readonly unpriced?: ClassAmounts;
+}
 
 /** One budget as administrators see it. */
 export interface BudgetView {
@@ -34,6 +58,8 @@ export interface BudgetView {
   readonly limit: number;
   /** The used amount, including reservations of running calls. */
   readonly used: number;
+  /** Its parts; `null` if usage can't be read. */
+  readonly parts: BudgetParts | null;
   readonly mode: LimitMode;
   readonly period: Budget["period"];
   /** Start of the next period, ISO 8601 in UTC. */
@@ -154,8 +180,16 @@ export class BudgetReports {
       await this.#parts.rest();
     }
     const now = this.#parts.now();
-    const recent = await this.#readRecent(uses, now);
-    return { budgets: uses.map((use, at) => toView(use, recent?.[at], now)), next };
+    const { hoursMs, daysMs } = this.#parts.config.usage;
+    const recent = await this.#read(uses, "hour", ({ period }) =>
+      now - Math.min(PACE_MS[period], hoursMs));
+    const inPeriod = await this.#read(uses, "day", ({ period }) =>
+      Math.max(periodStart(period, now), now - daysMs));
+    const budgets = uses.map((use, at) => ({
+      ...toView(use, recent?.[at], now),
+      parts: toParts(use, inPeriod?.[at]),
+    }));
+    return { budgets, next };
   }
 
   /** Finds the keys, callers and teams of a page. */
@@ -235,19 +269,24 @@ export class BudgetReports {
     });
   }
 
-  /** Reads the use for the average; `undefined` if usage can't be read. */
-  async #readRecent(
+  /**
+   * Reads the use since a time; `undefined` if usage can't be read.
+   *
+   * @param startOf Returns the time for a budget, milliseconds since 1970
+   */
+  async #read(
     uses: readonly BudgetUse[],
-    now: number,
-  ): Promise<readonly RecentUse[] | undefined> {
-    const { hoursMs } = this.#parts.config.usage;
+    step: UsageStep,
+    startOf: (budget: Budget) => number,
+  ): Promise<readonly (RecentUse & { readonly from: number })[] | undefined> {
     const subjects = uses.map(({ subject, budget }) => ({
       kind: subject.of,
       id: subject.id,
-      from: now - Math.min(PACE_MS[budget.period], hoursMs),
+      from: startOf(budget),
     }));
     try {
-      return await readRecentUse(subjects, this.#parts);
+      const found = await readRecentUse(subjects, this.#parts, step);
+      return found.map((use, at) => ({ ...use, from: subjects[at]?.from ?? NaN }));
     } catch (error) {
       if (error instanceof UsageUnavailable) return undefined;
       throw error;
@@ -278,13 +317,39 @@ function recentAmount(recent: RecentUse | undefined, { name }: BudgetUse): numbe
   return isMoney(name) ? toNano(recent.cost) : recent.tokens;
 }
 
-/** Describes a budget. */
-function toView(use: BudgetUse, recent: RecentUse | undefined, now: number): BudgetView {
-  const { subject, name, unit, used } = use;
+/** Returns an amount in the unit of reports: tokens, or money in its currency. */
+const toReported = (amount: number, { name }: BudgetUse): number =>
+  isMoney(name) ? Number(formatMoney(amount)) : Math.round(amount);
+
+/** Divides the used amount of a budget. */
+function toParts(
+  use: BudgetUse,
+  found: RecentUse & { readonly from: number } | undefined,
+): BudgetParts | null {
+  if (found === undefined) return null;
+  const { tokens, estimatedTokens, cost, estimatedCost, unpriced, from } = found;
+  const isOfMoney = isMoney(use.name);
+  const estimated = isOfMoney ? toNano(estimatedCost) : estimatedTokens;
+  const known = isOfMoney ? toNano(cost) : tokens;
+  return {
+    from: new Date(from - from % DAY_MS).toISOString(),
+    stated: toReported(Math.max(0, known - estimated), use),
+    estimated: toReported(estimated, use),
+    rest: toReported(Math.max(0, use.used - known), use),
+    ...(isOfMoney && unpriced !== undefined && { unpriced }),
+  };
+}
+
+/** Describes a budget, without its parts. */
+function toView(
+  use: BudgetUse,
+  recent: RecentUse | undefined,
+  now: number,
+): Omit<BudgetView, "parts"> {
+  const { subject, unit, used } = use;
   const { of, id, about } = subject;
   const { limit, period } = use.budget;
-  const toAmount = (amount: number): number =>
-    isMoney(name) ? Number(formatMoney(amount)) : Math.round(amount);
+  const toAmount = (amount: number): number => toReported(amount, use);
   const renewsAt = periodEnd(period, now);
   const since = recent?.since;
   const amount = recentAmount(recent, use);

@@ -56,6 +56,15 @@ export interface Cost {
   readonly unpriced?: ClassAmounts | undefined;
 }
 
+/** A class of a cost: a billing class, or `stated` for a cost that the provider stated. */
+export type CostClass = BillingClass | "stated";
+
+/** The cost of a call, and its parts by class. Together they are the amount. */
+export interface CallCost extends Cost {
+  /** Units of 10^-24 of the currency. Classes that cost nothing are left out. */
+  readonly classes: Readonly<Partial<Record<CostClass, bigint>>>;
+}
+
 const roundUp = (value: bigint, unit: bigint): bigint => (value + unit - 1n) / unit * unit;
 
 /** Returns the cost of an amount of a class that is not tokens. */
@@ -105,6 +114,36 @@ export function costOf(price: Price | undefined, { classes, tariff }: UsagePart,
   return addUp(classes, applied);
 }
 
+/**
+ * Computes the cost of a part of a call, class by class. Everything without a price is unpriced, also
+ * if the model has no price.
+ */
+export function costByClass(price: Price | undefined, part: UsagePart, at: number): CallCost {
+  const applied = price === undefined ? "price" : findApplied(price, part.tariff, at);
+  const amounts = amountsOf(part.classes);
+  if (typeof applied === "string") {
+    const unpriced = Object.fromEntries(amounts.filter(([name]) => name !== "requests"));
+    return { amount: undefined, classes: {}, missing: applied, unpriced };
+  }
+  const { rates, factors } = applied;
+  const classes: Partial<Record<CostClass, bigint>> = {};
+  let unpriced: Partial<Record<BillingClass, number>> | undefined;
+  let sum = 0n;
+  for (const [name, amount] of amounts) {
+    const rate = rates[name];
+    if (rate === undefined) {
+      if (name !== "requests") (unpriced ??= {})[name] = amount; // as in addUp
+      continue;
+    }
+    const cost = isUnit(name)
+      ? unitCost(name, amount, rate)
+      : multiply(BigInt(amount) * rate * PER_TOKEN, factors);
+    if (cost > 0n) classes[name] = cost;
+    sum += cost;
+  }
+  return { amount: sum, classes, ...(unpriced && { unpriced }) };
+}
+
 /** Returns the larger of two amounts. */
 export const larger = (one: bigint, other: bigint): bigint => one > other ? one : other;
 /** Returns the largest of some amounts, and at least a certain amount. */
@@ -148,6 +187,24 @@ export function addCosts(one: Cost, other: Cost): Cost {
     ? one.unpriced ?? other.unpriced
     : addAmounts(one.unpriced, other.unpriced);
   return { amount, ...(missing && { missing }), ...(unpriced && { unpriced }) };
+}
+
+/** Adds the costs of each class to some sums, which are changed in place. */
+export function addClassCosts(
+  sums: Partial<Record<CostClass, bigint>>,
+  costs: CallCost["classes"],
+): void {
+  for (const key in costs) {
+    const name = key as CostClass;
+    sums[name] = (sums[name] ?? 0n) + (costs[name] ?? 0n);
+  }
+}
+
+/** Adds two costs of a call. */
+export function addCallCosts(one: CallCost, other: CallCost): CallCost {
+  const classes = { ...one.classes };
+  addClassCosts(classes, other.classes);
+  return { ...addCosts(one, other), classes };
 }
 
 /** Reads a cost that was stated as a decimal number. Further decimals are dropped. */

@@ -3,14 +3,8 @@
  *
  * @module
  */
-import {
-  addAmounts,
-  type ClassAmounts,
-  partsOf,
-  requestPartOf,
-  type TokenUsage,
-} from "../exchange/billing.ts";
-import { addCosts, type Cost, costOf, NO_COST, parseCost } from "./cost.ts";
+import { partsOf, requestPartOf, type TokenUsage } from "../exchange/billing.ts";
+import { addCallCosts, type CallCost, costByClass, NO_COST, parseCost } from "./cost.ts";
 import { findPrice, type Price, type Prices } from "./prices.ts";
 import type { ProviderConfig } from "./provider.ts";
 
@@ -39,11 +33,12 @@ export class PriceBook {
     this.#settings = settings;
   }
 
-  /** True if no model has a price. */
-  get isEmpty(): boolean {
+  /** True if costs are known: a model has a price, or a provider's statements are used. */
+  get hasCosts(): boolean {
     const { prices, providers } = this.#settings;
-    const tables = [prices, ...Object.values(providers).map((each) => each.prices ?? {})];
-    return tables.every((table) => Object.keys(table).length === 0);
+    const hasPrices = (table: Prices = {}) => Object.keys(table).length > 0;
+    return hasPrices(prices) ||
+      Object.values(providers).some((each) => hasPrices(each.prices) || each.statesCost === true);
   }
 
   /** Finds the price of a model. The provider's own prices have precedence. */
@@ -59,44 +54,28 @@ export class PriceBook {
   }
 
   /**
-   * Computes the cost of a call: the amount that its provider states, if the provider is configured
-   * so, else the sum over its parts.
+   * Computes the cost of a call, by class: the amount that its provider states, if the provider is
+   * configured so, else the sum over its parts.
    *
    * @param at Time for dated prices, milliseconds since 1970
    */
-  costOf(usage: TokenUsage, called: PricedModel, at: number): Cost {
+  costOf(usage: TokenUsage, called: PricedModel, at: number): CallCost {
     const { provider, model } = called;
     const { statedCost } = usage;
     if (statedCost !== undefined && this.#isStated(called)) {
-      return { amount: parseCost(statedCost) };
+      const amount = parseCost(statedCost);
+      return { amount, classes: amount > 0n ? { stated: amount } : {} };
     }
     const parts = partsOf(usage);
     const requested = requestPartOf(parts);
-    let sum: Cost | undefined;
+    let sum: CallCost | undefined;
     for (const [index, part] of parts.entries()) {
       const price = this.find({ provider, model: part.model ?? model });
       const classes = index === requested ? { ...part.classes, requests: 1 } : part.classes;
-      const cost = costOf(price, { ...part, classes }, at);
-      sum = sum === undefined ? cost : addCosts(sum, cost);
+      const cost = costByClass(price, { ...part, classes }, at);
+      sum = sum === undefined ? cost : addCallCosts(sum, cost);
     }
-    return sum ?? NO_COST;
-  }
-
-  /**
-   * Returns the amounts of a call that have no price; `undefined` if all have one.
-   *
-   * @param at Time for dated prices, milliseconds since 1970
-   */
-  unpricedOf(usage: TokenUsage, called: PricedModel, at: number): ClassAmounts | undefined {
-    if (usage.statedCost !== undefined && this.#isStated(called)) return undefined;
-    const { provider, model } = called;
-    let sum: ClassAmounts | undefined;
-    for (const part of partsOf(usage)) {
-      const cost = costOf(this.find({ provider, model: part.model ?? model }), part, at);
-      const unpriced = cost.amount === undefined ? part.classes : cost.unpriced;
-      if (unpriced !== undefined) sum = addAmounts(sum ?? {}, unpriced);
-    }
-    return sum;
+    return sum ?? { ...NO_COST, classes: {} };
   }
 
   /** True if a provider's statements of costs have precedence over prices. */

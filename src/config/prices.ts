@@ -251,7 +251,7 @@ function distinct<Entry extends { readonly when?: RowWhen | undefined }>(
 }
 
 const entryForm = "expected an object with rates, such as input and output";
-const price = v.pipe(
+const checkedPrice = v.pipe(
   strictObject({
     ...rates,
     cached: v.optional(v.pipe(rate, v.description("Another name of `cacheRead`"))),
@@ -303,11 +303,14 @@ const price = v.pipe(
   ),
 );
 
+/** @internal The schema of the price of a model. The schema for editors defines it once. */
+export const PriceSchema: v.GenericSchema<Price> = checkedPrice as v.GenericSchema<Price>;
+
 const pricesForm = 'expected an object such as { "gpt-4o": { "input": 2.5, "output": 10 } }';
 
 const fileForm = "expected the path of a file, or the price of a model of this name";
 const file = v.optional(about(
-  v.union([nonEmpty, price], fileForm),
+  v.union([nonEmpty, PriceSchema], fileForm),
   "A file with prices, relative to the configuration; prices next to it come first",
 ));
 
@@ -332,7 +335,7 @@ const named = v.rawCheck<Record<string, unknown>>(({ dataset, addIssue }) => {
  * the prices in it.
  */
 export const PricesSchema: v.GenericSchema<Prices> = v.pipe(
-  v.objectWithRest({ file }, price, pricesForm) as v.GenericSchema<Record<string, unknown>>,
+  v.objectWithRest({ file }, PriceSchema, pricesForm) as v.GenericSchema<Record<string, unknown>>,
   named,
 ) as v.GenericSchema<Record<string, unknown>> as v.GenericSchema<Prices>; // `file` is no text
 

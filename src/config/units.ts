@@ -162,6 +162,13 @@ export function formatMoneyBudget({ limit, period, currency }: MoneyBudget): str
   return `${formatMoney(limit)} ${currency}/${period}`;
 }
 
+/** Returns the start of a budget's period of the calendar (UTC), as {@link periodEnd} its end. */
+export function periodStart(period: Budget["period"], now: number): number {
+  if (period === "day") return Math.floor(now / DAY_MS) * DAY_MS;
+  const date = new Date(now);
+  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1);
+}
+
 /**
  * Returns the end of a budget's period of the calendar (UTC), when the next one begins.
  * Milliseconds since 1970, like `now`.

@@ -6,11 +6,13 @@
  *
  * @module
  */
+import { type CallCost, formatCost, toNumber } from "../config/cost.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { UsagePart } from "../exchange/billing.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { type AuditEntry, toAuditJson, toAuditText } from "./audit_line.ts";
+import type { CallCosts } from "./call_costs.ts";
 
 /** Writes text to the log. Calls `done` after the write succeeded or failed. Never throws. */
 export type WriteLog = (text: string, done: (error: Error | null) => void) => void;
@@ -50,8 +52,23 @@ const withoutChoices = ({ tariff, ...part }: UsagePart) => ({
   tariff: { ...tariff, asked: undefined },
 });
 
+/** The cost of a call in a line. */
+export interface LoggedCost extends CallCost {
+  readonly currency: string;
+}
+
+/** Returns the fields of a cost. `unpriced` has the amounts that the cost leaves out. */
+function toCostFields({ amount, classes, unpriced, currency }: LoggedCost) {
+  const costs = Object.entries(classes).map(([name, cost]) => [name, toNumber(cost)]);
+  const isKnown = amount !== undefined && (amount > 0n || unpriced === undefined);
+  return {
+    ...(isKnown && { cost: toNumber(amount), currency, costs: Object.fromEntries(costs) }),
+    unpriced,
+  };
+}
+
 /** Formats a record as one JSON object, without a line end. */
-export function toJsonLine(record: ExchangeRecord): string {
+export function toJsonLine(record: ExchangeRecord, cost?: LoggedCost): string {
   const { usage, withheld } = record;
   const details = withheld === undefined ? undefined : usage; // only in lines for debugging
   return JSON.stringify({
@@ -82,6 +99,7 @@ export function toJsonLine(record: ExchangeRecord): string {
     outputTokens: usage?.output,
     tokens: usage?.total,
     estimated: record.isEstimated,
+    ...(cost && toCostFields(cost)),
     retries: record.retries,
     withheld,
     parts: details?.parts?.map(withoutChoices),
@@ -89,8 +107,22 @@ export function toJsonLine(record: ExchangeRecord): string {
   });
 }
 
+/** Number of decimals of a cost in a line for a person. */
+const SHOWN_DECIMALS = 6;
+
+/** Formats a cost for a person. `>=` marks a lower bound. */
+function toPrettyCost({ amount, unpriced, currency }: LoggedCost): string | undefined {
+  if (amount === undefined || (amount === 0n && unpriced !== undefined)) return undefined;
+  const [whole = "0", decimals = ""] = formatCost(amount).split(".");
+  const kept = decimals.slice(0, SHOWN_DECIMALS).replace(/0+$/, "");
+  const isTiny = amount > 0n && whole === "0" && kept === "";
+  const text = isTiny ? "<0.000001" : kept === "" ? whole : `${whole}.${kept}`;
+  if (unpriced === undefined) return `${text} ${currency}`;
+  return `${isTiny ? ">0" : `>=${text}`} ${currency}`;
+}
+
 /** Formats a record for a person, without a line end. */
-export function toPrettyLine(record: ExchangeRecord): string {
+export function toPrettyLine(record: ExchangeRecord, cost?: LoggedCost): string {
   const {
     startedAt,
     status,
@@ -121,6 +153,7 @@ export function toPrettyLine(record: ExchangeRecord): string {
     usage === undefined
       ? undefined
       : `${usage.total} tokens${record.isEstimated === true ? " (estimated)" : ""}`,
+    cost && toPrettyCost(cost),
     keyId === undefined ? undefined : `key ${keyName ?? keyId}`,
     team === undefined ? undefined : `team ${team}`,
     record.id,
@@ -131,7 +164,7 @@ export function toPrettyLine(record: ExchangeRecord): string {
 /** The access log. */
 export class AccessLog implements ExchangeObserver {
   readonly wantsWithheld: boolean;
-  readonly #format: (record: ExchangeRecord) => string;
+  readonly #format: (record: ExchangeRecord, cost?: LoggedCost) => string;
   readonly #write: WriteLog;
   readonly #clock: Clock;
   #waiting = "";
@@ -155,9 +188,19 @@ export class AccessLog implements ExchangeObserver {
     return this.#dropped;
   }
 
-  settled(record: ExchangeRecord): void {
+  /** Creates the observer that adds costs by the prices of a configuration. */
+  under(costs: CallCosts): ExchangeObserver {
+    const { currency } = costs;
+    const settled = (record: ExchangeRecord) => {
+      const cost = costs.of(record);
+      this.settled(record, cost && { ...cost, currency });
+    };
+    return { settled, wantsWithheld: this.wantsWithheld };
+  }
+
+  settled(record: ExchangeRecord, cost?: LoggedCost): void {
     if (this.#waiting.length > MAX_WAITING) return this.#drop(1);
-    this.#waiting += `${this.#format(record)}\n`;
+    this.#waiting += `${this.#format(record, cost)}\n`;
     this.#lines++;
     if (this.#waiting.length >= FLUSH_LENGTH) this.flush();
     else if (!this.#isScheduled) {

@@ -7,13 +7,16 @@
 import { setImmediate } from "node:timers/promises";
 import { KeyAdministration } from "../admin/key_administration.ts";
 import { BudgetReports } from "../admin/budget_reports.ts";
+import { createWithCosts } from "../admin/exchange_costs.ts";
 import { ProviderReports } from "../admin/provider_reports.ts";
 import { TeamReports } from "../admin/team_reports.ts";
 import { RecordingLists } from "../admin/recording_lists.ts";
 import { TokenAdministration } from "../admin/token_administration.ts";
 import type { Config } from "../config/config.ts";
+import { PriceBook } from "../config/price_book.ts";
 import type { AccessLogs } from "./access_logs.ts";
 import { createAdminHandler } from "../admin/api/handler.ts";
+import { CallCosts } from "../observe/call_costs.ts";
 import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
 import type { OperatorState } from "../admin/api/operator_actions.ts";
@@ -179,6 +182,9 @@ export class AdminListener {
     const { identity, providers, teams } = config;
     const now = Date.now;
     const reported = { usage, config, keys, now, rest: setImmediate };
+    const prices = new PriceBook(config);
+    const costs = prices.hasCosts ? new CallCosts(prices, config.currency) : undefined;
+    const withCosts = createWithCosts(costs);
     return {
       keys: new KeyAdministration({ keys, limiter, digest: parts.digest, now, config }),
       teams: new TeamReports(teams, limiter),
@@ -191,8 +197,13 @@ export class AdminListener {
         now,
       }),
       audit: (entry: AuditEntry) => logs.audit(log, entry),
-      exchanges: (query: ExchangeQuery, gateway?: string) =>
-        gateway === undefined ? served.findExchanges(query) : fleet.exchanges(gateway, query),
+      exchanges: async (query: ExchangeQuery, gateway?: string) => {
+        const page = gateway === undefined
+          ? await served.findExchanges(query)
+          : await fleet.exchanges(gateway, query);
+        return { ...page, exchanges: withCosts(page.exchanges) };
+      },
+      withCosts,
       recordings: new RecordingLists({ store: parts.durable?.store, keys }),
     };
   }

@@ -11,10 +11,11 @@ import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
 import { BudgetWatch } from "../limits/budget_watch.ts";
+import { CallCosts } from "../observe/call_costs.ts";
 import { LiveFeed } from "../observe/live/live_feed.ts";
 import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
-import { UnpricedMetrics } from "../observe/metrics/unpriced_metrics.ts";
+import { CostMetrics } from "../observe/metrics/cost_metrics.ts";
 import { KeyMetrics } from "../observe/metrics/key_metrics.ts";
 import { addIdentityMetrics } from "../observe/metrics/identity_metrics.ts";
 import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
@@ -75,7 +76,7 @@ export class ServingHere implements Serving {
   readonly #registry: MetricRegistry = new MetricRegistry();
   readonly #metrics: Metrics;
   #keyMetrics: KeyMetrics | undefined;
-  readonly #unpricedMetrics: UnpricedMetrics = new UnpricedMetrics(this.#registry);
+  readonly #costMetrics: CostMetrics = new CostMetrics(this.#registry);
   readonly #logs: AccessLogs;
   readonly #traces: Traces | undefined;
   #feed: LiveFeed | undefined;
@@ -228,17 +229,20 @@ export class ServingHere implements Serving {
     if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
     const feed = isWatchable ? this.#feed : undefined;
     const prices = new PriceBook(config);
+    const costs = new CallCosts(prices, config.currency);
     const logs = this.#logs.of(this.#options.log ?? log);
-    const unpriced = prices.isEmpty ? undefined : this.#unpricedMetrics.under(prices);
-    return [this.#metrics, this.#countKeys(config, prices), unpriced, logs, feed]
+    const ofCosts = prices.hasCosts
+      ? [this.#costMetrics.under(costs), logs?.under(costs)]
+      : [logs];
+    return [this.#metrics, this.#countKeys(config, costs), ...ofCosts, feed]
       .filter((observer) => observer !== undefined);
   }
 
   /** Returns the observer that counts by key; `undefined` if it is not configured. */
-  #countKeys(config: Config, prices: PriceBook): ExchangeObserver | undefined {
-    const { currency, metrics: { maxKeys } } = config;
+  #countKeys({ metrics }: Config, costs: CallCosts): ExchangeObserver | undefined {
+    const { maxKeys } = metrics;
     if (maxKeys === 0) return undefined;
     this.#keyMetrics ??= new KeyMetrics(this.#registry);
-    return this.#keyMetrics.under({ maxKeys, prices, currency });
+    return this.#keyMetrics.under({ maxKeys, costs });
   }
 }

@@ -1,9 +1,11 @@
 /**
- * Recent use of some keys and teams, from the stored hours. It shows how fast budgets are used.
+ * Recent use of some keys and teams, from the stored hours or days. It shows how fast budgets are
+ * used, and which part of their use providers stated.
  *
  * @module
  */
-import { HOUR_MS, ROWS_A_TURN, type UsageRow } from "./counts.ts";
+import type { ClassAmounts } from "../exchange/billing.ts";
+import { ROWS_A_TURN, STEP_MS, type UsageRow, type UsageStep } from "./counts.ts";
 import type { UsageReportParts } from "./report.ts";
 import { RowPricing } from "./row_cost.ts";
 import { addRow, type Group, newGroup, tokensOf } from "./sums.ts";
@@ -14,16 +16,25 @@ export interface RecentSubject {
   readonly kind: "key" | "team";
   /** Id of the key, or name of the team. */
   readonly id: string;
-  /** Start of the time, milliseconds since 1970. The whole hour that contains it counts. */
+  /** Start of the time, milliseconds since 1970. The whole hour or day that contains it counts. */
   readonly from: number;
 }
 
 /** Use since a time. */
 export interface RecentUse {
   readonly tokens: number;
+  /** The tokens among them that the gateway estimated. */
+  readonly estimatedTokens: number;
   /** Cost by current prices, in 10^-24 of the currency. */
   readonly cost: bigint;
-  /** Start of the first hour with any use, milliseconds since 1970; `undefined` without any use. */
+  /** The part of the cost that is for estimated tokens. */
+  readonly estimatedCost: bigint;
+  /** Amounts without a price, which the cost leaves out. */
+  readonly unpriced: ClassAmounts | undefined;
+  /**
+   * Start of the first hour or day with any use, milliseconds since 1970; `undefined` without any
+   * use.
+   */
   readonly since: number | undefined;
 }
 
@@ -33,8 +44,6 @@ interface Growing {
   readonly group: Group;
   since: number | undefined;
 }
-
-const hourOf = (time: number): number => Math.floor(time / HOUR_MS) * HOUR_MS;
 
 /** Indexes sums by the id of their key or team. */
 function indexOf(
@@ -50,19 +59,37 @@ function indexOf(
   return index;
 }
 
+/** Returns the start of the hour or day that contains a time. */
+const startOf = (time: number, step: UsageStep): number =>
+  Math.floor(time / STEP_MS[step]) * STEP_MS[step];
+
+function toUse({ group, since }: Growing): RecentUse {
+  const { counts, cost = 0n, estimatedCost, unpricedClasses } = group;
+  return {
+    tokens: tokensOf(counts),
+    estimatedTokens: counts.estimatedInput + counts.estimatedOutput,
+    cost,
+    estimatedCost,
+    unpriced: unpricedClasses,
+    since,
+  };
+}
+
 /**
  * Adds up the recent use of keys and teams, in one pass and in turns.
  *
+ * @param step Whether stored hours or days are read: days are kept for longer
  * @returns The use of each subject, in the given order
  * @throws {UsageUnavailable} If usage, or the team of a key, can't be read
  */
 export async function readRecentUse(
   subjects: readonly RecentSubject[],
   parts: UsageReportParts,
+  step: UsageStep,
 ): Promise<readonly RecentUse[]> {
   const { usage, config, keys, now, rest } = parts;
   const growing = subjects.map(({ from }): Growing => ({
-    from: hourOf(from),
+    from: startOf(from, step),
     group: newGroup([]),
     since: undefined,
   }));
@@ -79,13 +106,13 @@ export async function readRecentUse(
   const [only, ...others] = subjects;
   const key = only?.kind === "key" &&
     others.every(({ kind, id }) => kind === "key" && id === only.id);
-  const from = growing.reduce((first, one) => Math.min(first, one.from), hourOf(now()));
+  const from = growing.reduce((first, one) => Math.min(first, one.from), startOf(now(), step));
   const range = {
-    step: "hour",
+    step,
     from,
-    to: hourOf(now()) + HOUR_MS,
+    to: startOf(now(), step) + STEP_MS[step],
     key: key ? only.id : undefined,
-  } as const;
+  };
   let sinceRest = 0;
   for await (const rows of subjects.length === 0 ? [] : usage.read(range)) {
     if (ofTeams.size > 0) await teams.learn(rows);
@@ -98,9 +125,5 @@ export async function readRecentUse(
     sinceRest = 0;
     await rest();
   }
-  return growing.map(({ group, since }) => ({
-    tokens: tokensOf(group.counts),
-    cost: group.cost ?? 0n,
-    since,
-  }));
+  return growing.map(toUse);
 }

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { ClassAmounts } from "../exchange/billing.ts";
+import type { CostClass } from "../config/cost.ts";
+import { BILLING_CLASSES, type ClassAmounts } from "../exchange/billing.ts";
 import { CLASS_COUNTS, USAGE_COUNTS } from "./counts.ts";
 import { toCsvLine } from "./csv.ts";
 import type { UsageLine } from "./report.ts";
@@ -18,11 +19,17 @@ export const SUM_COLUMNS: readonly (keyof UsageSums)[] = [
   "estimatedCost",
 ];
 /** Columns of sums after the currency. */
-export const CLASS_COLUMNS: readonly (keyof UsageSums)[] = [
+const MORE_COLUMNS = [
   ...CLASS_COUNTS,
   "amount",
   "costIsPartial",
   "unpricedClasses",
+] as const;
+const CLASSES: readonly CostClass[] = [...BILLING_CLASSES, "stated"];
+/** Names of all columns after the currency: those of sums, and two for each class. */
+export const CLASS_COLUMNS: readonly string[] = [
+  ...MORE_COLUMNS,
+  ...CLASSES.flatMap((name) => [`${name}.amount`, `${name}.cost`]),
 ];
 
 /** Formats amounts by class, such as `cacheWriteLong=300 webSearches=2`. */
@@ -30,12 +37,17 @@ function formatClasses(classes: ClassAmounts = {}): string {
   return Object.entries(classes).map(([name, amount]) => `${name}=${amount}`).join(" ");
 }
 
-/** Returns the values of the columns after the currency. */
+/** Returns the values of the columns after the currency. The cost of an unpriced class is empty. */
 export function toClassValues(sums: UsageSums): readonly unknown[] {
-  return CLASS_COLUMNS.map((name) => {
+  const values = MORE_COLUMNS.map((name) => {
     if (name === "unpricedClasses") return formatClasses(sums.unpricedClasses);
     return name === "amount" ? sums.amount : sums[name] ?? 0;
   });
+  const ofClasses = CLASSES.flatMap((name) => {
+    const { amount = 0, cost = "" } = sums.classes[name] ?? {};
+    return [amount, cost];
+  });
+  return [...values, ...ofClasses];
 }
 
 /** Formats rows of a report, with exact costs and times in UTC. */

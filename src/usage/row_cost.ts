@@ -4,7 +4,7 @@
  * @module
  */
 import type { Config } from "../config/config.ts";
-import { type Cost, costOf } from "../config/cost.ts";
+import { type CallCost, costByClass, type CostClass, costOf } from "../config/cost.ts";
 import { PriceBook } from "../config/price_book.ts";
 import type { Price } from "../config/prices.ts";
 import type { BillingClass, ClassAmounts } from "../exchange/billing.ts";
@@ -19,13 +19,12 @@ const STATED_UNIT = 10n ** 14n;
 /** The settings that state prices. */
 export type PricedConfig = Pick<Config, "prices" | "providers">;
 
-/** Name of a class in a report; `stated` for a cost that the provider stated. */
-export type ClassName = BillingClass | "stated";
-
 /** The cost of a row. */
 export interface RowCost {
   /** Units of 10^-24 of the currency; `undefined` if nothing has a price. */
   readonly amount: bigint | undefined;
+  /** Its parts by class. Classes that cost nothing are left out. */
+  readonly classes: CallCost["classes"];
   /** The part of the cost that is for estimated tokens. */
   readonly estimated: bigint;
   /** Amounts without a price, by class. */
@@ -34,14 +33,14 @@ export interface RowCost {
 
 /** A part of a row that is of one class. */
 export interface ClassPart {
-  readonly name: ClassName;
+  readonly name: CostClass;
   /** Its amount: tokens, calls, characters or milliseconds; of `stated`, 10^-10 of the currency. */
   readonly amount: number;
   readonly row: UsageRow;
   readonly cost: RowCost;
 }
 
-const NOTHING: RowCost = { amount: undefined, estimated: 0n, unpriced: undefined };
+const NOTHING: RowCost = { amount: undefined, classes: {}, estimated: 0n, unpriced: undefined };
 
 /** Returns the amounts that need a price. The number of calls needs none. */
 function needsPrice({ requests: _, ...classes }: ClassAmounts): ClassAmounts | undefined {
@@ -107,7 +106,8 @@ export class RowPricing {
     if (Object.keys(classes).length === 0) return NOTHING;
     const price = this.#book.find(row);
     const at = timeOf(row.at, stored);
-    const { amount, unpriced }: Cost = costOf(price, { classes, tariff: stored.tariff }, at);
+    const part = { classes, tariff: stored.tariff };
+    const { amount, classes: costs, unpriced } = costByClass(price, part, at);
     const needed = needsPrice(classes);
     if (amount === undefined) return { ...NOTHING, unpriced: needed };
     // A fee of nothing for calls alone is not a cost: their tokens are unknown, or free.
@@ -115,7 +115,7 @@ export class RowPricing {
     const isPriced = unpriced === undefined || amount > 0n ||
       Object.keys(needed ?? {}).length > Object.keys(unpriced).length;
     if (!isPriced) return { ...NOTHING, unpriced };
-    return { amount, estimated: estimatedOf(row, price, stored), unpriced };
+    return { amount, classes: costs, estimated: estimatedOf(row, price, stored), unpriced };
   }
 }
 
@@ -135,7 +135,7 @@ function ofCalls(row: UsageRow): UsageRow {
 
 function toStatedCost({ more }: UsageRow): RowCost {
   const amount = BigInt(moreOf(more, "statedCost")) * STATED_UNIT;
-  return { amount, estimated: 0n, unpriced: undefined };
+  return { amount, classes: { stated: amount }, estimated: 0n, unpriced: undefined };
 }
 
 function estimatedOf(

@@ -4,8 +4,9 @@
  *
  * @module
  */
-import { formatCost } from "../config/cost.ts";
+import { addClassCosts, type CostClass, formatCost } from "../config/cost.ts";
 import { addAmounts, type ClassAmounts } from "../exchange/billing.ts";
+import { moreOf, toClasses } from "./classes.ts";
 import {
   addCounts,
   addMore,
@@ -36,9 +37,19 @@ export type ClassSums = { readonly [Name in ClassCount]?: number } & {
   readonly costIsPartial: boolean;
   /** Amounts that have no price, by billing class. */
   readonly unpricedClasses?: ClassAmounts;
+  /** The amount and the cost of each class, and the cost that providers stated. */
+  readonly classes: Readonly<Partial<Record<CostClass, ClassSum>>>;
   /** The amount of the class, in a report by class. */
   readonly amount?: number;
 };
+
+/** The sum of one class. */
+export interface ClassSum {
+  /** Tokens, calls, characters or milliseconds; of `stated`, 10^-10 of the currency. */
+  readonly amount: number;
+  /** Exact cost of the amount that has a price, as a decimal number; `null` if none has one. */
+  readonly cost: string | null;
+}
 
 /** The sums of one row of a report. */
 export interface Group {
@@ -51,6 +62,7 @@ export interface Group {
   unpriced: number;
   unpricedClasses: ClassAmounts | undefined;
   cost: bigint | undefined;
+  readonly classCosts: Partial<Record<CostClass, bigint>>;
   estimatedCost: bigint;
 }
 
@@ -77,6 +89,7 @@ export function addGroup(group: Group, more: Group): void {
   group.unpriced += more.unpriced;
   group.unpricedClasses = addClassAmounts(group.unpricedClasses, more.unpricedClasses);
   if (more.cost !== undefined) group.cost = (group.cost ?? 0n) + more.cost;
+  addClassCosts(group.classCosts, more.classCosts);
   group.estimatedCost += more.estimatedCost;
 }
 
@@ -90,6 +103,7 @@ export function newGroup(names: readonly string[]): Group {
     unpriced: 0,
     unpricedClasses: undefined,
     cost: undefined,
+    classCosts: {},
     estimatedCost: 0n,
   };
 }
@@ -109,7 +123,22 @@ export function addRow(group: Group, row: UsageRow, cost: RowCost, amount?: numb
   }
   if (cost.amount === undefined) return;
   group.cost = (group.cost ?? 0n) + cost.amount;
+  addClassCosts(group.classCosts, cost.classes);
   group.estimatedCost += cost.estimated;
+}
+
+/** Returns the amount and the cost of each class. */
+function toClassSums(group: Group): ClassSums["classes"] {
+  const { cost, classCosts, unpricedClasses = {}, more } = group;
+  const amounts: Partial<Record<CostClass, number>> = toClasses(group);
+  const stated = moreOf(more, "statedCost");
+  if (stated > 0) amounts.stated = stated;
+  const sums = (Object.entries(amounts) as [CostClass, number][]).map(([name, amount]) => {
+    const isUnpriced = name !== "stated" && (unpricedClasses[name] ?? 0) > 0;
+    const known = classCosts[name] ?? (isUnpriced || cost === undefined ? undefined : 0n);
+    return [name, { amount, cost: known === undefined ? null : formatCost(known) }];
+  });
+  return Object.fromEntries(sums);
 }
 
 /** Returns the sums in the form of a report. */
@@ -126,5 +155,6 @@ export function toSums(group: Group): UsageSums {
     ...(amount !== undefined && { amount }),
     costIsPartial: cost !== undefined && unpricedClasses !== undefined,
     ...(unpricedClasses && { unpricedClasses }),
+    classes: toClassSums(group),
   };
 }

@@ -32,6 +32,7 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     usage: {} as UsageReports,
     fleet: {} as Fleet,
     exchanges: () => assert.fail("nothing is looked for"),
+    withCosts: (exchanges) => exchanges,
     recordings: {} as RecordingLists,
     tokens: {} as TokenAdministration,
     audit: () => {},

@@ -4,6 +4,9 @@ import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
+import { parseCost } from "../../src/config/cost.ts";
+import { PriceBook } from "../../src/config/price_book.ts";
+import { CallCosts } from "../../src/observe/call_costs.ts";
 import {
   AccessLog,
   toJsonLine,
@@ -59,6 +62,78 @@ function manualReader() {
   };
   return { write, taken, answer: (error: Error | null = null) => pending.shift()?.(error) };
 }
+
+describe("the cost in a line of the access log", () => {
+  const prices = { "gpt-*": { input: 2, output: 10, webSearches: 10 } };
+  const settings = { prices, providers: { s: { statesCost: true } } };
+  const costs = new CallCosts(new PriceBook(settings), "EUR");
+  const priced = { ...record, model: "gpt-4o" };
+  const tariff = { context: 3 };
+
+  /** The fields of the cost in JSON, and the words of the line for people after the tokens. */
+  function read(call: ExchangeRecord) {
+    const lines = (["json", "pretty"] as const).map((format) => {
+      let text = "";
+      const { clock } = manualClock();
+      const log = new AccessLog(format, (line) => void (text = line), clock);
+      log.under(costs).settled(call);
+      log.flush();
+      return text;
+    });
+    const { cost, currency, costs: classes, unpriced } = JSON.parse(lines[0] ?? "");
+    const [, words] = /tokens {2}(?:(.*) {2})?key /.exec(lines[1] ?? "") ?? [];
+    return { cost, currency, classes, unpriced, words };
+  }
+
+  it("is in total and by class, without classes that cost nothing", () => {
+    assert.deepEqual(read(priced), {
+      cost: 0.000046,
+      currency: "EUR",
+      classes: { input: 0.000006, output: 0.00004 },
+      unpriced: undefined,
+      words: "0.000046 EUR",
+    });
+    const parts = [{ classes: { input: 3, output: 4, webSearches: 2 }, tariff }];
+    assert.deepEqual(read({ ...priced, usage: { total: 7, parts } }).classes, {
+      input: 0.000006,
+      output: 0.00004,
+      webSearches: 0.02,
+    });
+    const stated = { ...priced, provider: "s", usage: { total: 7, statedCost: "0.5" } };
+    assert.deepEqual(read(stated).classes, { stated: 0.5 });
+  });
+
+  it("is a lower bound if a class has no price, and unknown without any price", () => {
+    const parts = [{ classes: { input: 3, inputAudio: 5, codeSessions: 1 }, tariff }];
+    assert.deepEqual(read({ ...priced, usage: { total: 8, parts } }), {
+      cost: 0.000006,
+      currency: "EUR",
+      classes: { input: 0.000006 },
+      unpriced: { inputAudio: 5, codeSessions: 1 },
+      words: ">=0.000006 EUR",
+    });
+    const unknown = { ...priced, model: "other" };
+    assert.deepEqual(read(unknown), {
+      cost: undefined,
+      currency: undefined,
+      classes: undefined,
+      unpriced: { input: 3, output: 4 },
+      words: undefined,
+    });
+    const { usage: _, ...unused } = priced;
+    assert.equal(read(unused).cost, undefined);
+  });
+
+  it("is never shown as zero to people", () => {
+    const line = (amount: string, more = {}) =>
+      toPrettyLine(priced, { amount: parseCost(amount), classes: {}, currency: "EUR", ...more });
+    const unpriced = { pages: 1 };
+    assert.match(line("0.0000001"), / {2}<0\.000001 EUR {2}/);
+    assert.match(line("0.0000001", { unpriced }), / {2}>0 EUR {2}/);
+    assert.match(line("12"), / {2}12 EUR {2}/);
+    assert.match(line("0"), / {2}0 EUR {2}/);
+  });
+});
 
 describe("the access log", () => {
   it("writes one JSON object with the exchange, its outcome and its usage", () => {

@@ -11,7 +11,8 @@ import { parseConfig } from "../../src/config/config.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { KeyMetrics, type KeyMetricsOptions } from "../../src/observe/metrics/key_metrics.ts";
 import { MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
-import { UnpricedMetrics } from "../../src/observe/metrics/unpriced_metrics.ts";
+import { CostMetrics } from "../../src/observe/metrics/cost_metrics.ts";
+import { CallCosts } from "../../src/observe/call_costs.ts";
 import { toMetricsText } from "../../src/observe/metrics/metrics_text.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
@@ -38,11 +39,13 @@ const record: ExchangeRecord = {
 const price = { input: 2, output: 10, cached: 1 };
 const options: KeyMetricsOptions = {
   maxKeys: 2,
-  prices: new PriceBook({
-    providers: { a: { prices: { "gpt*": price } } },
-    prices: { rest: { input: 1, output: 1 } },
-  }),
-  currency: "EUR",
+  costs: new CallCosts(
+    new PriceBook({
+      providers: { a: { prices: { "gpt*": price } } },
+      prices: { rest: { input: 1, output: 1 } },
+    }),
+    "EUR",
+  ),
 };
 
 function make() {
@@ -56,10 +59,10 @@ function make() {
   return { metrics, read };
 }
 
-describe("the metric of amounts without a price", () => {
-  it("counts by billing class what no price covers, with bounded labels", () => {
+describe("the metrics of amounts and costs by class", () => {
+  it("count amounts, costs and what no price covers, with bounded labels", () => {
     const registry = new MetricRegistry();
-    const observer = new UnpricedMetrics(registry).under(options.prices);
+    const observer = new CostMetrics(registry).under(options.costs);
     const parts = [
       { classes: { input: 7, cacheWriteLong: 5, webSearches: 2 }, tariff: { context: 12 } },
       { model: "unknown", classes: { output: 3 }, tariff: { context: 0 } },
@@ -69,15 +72,36 @@ describe("the metric of amounts without a price", () => {
     }
     observer.settled({ ...record, replica: 0, model: "gpt-2" });
     observer.settled({ ...record, status: 500, model: "made up", usage: { total: 1, output: 1 } });
-    const lines = toMetricsText(registry.snapshot(), "text").split("\n")
-      .filter((line) => line.startsWith("sallyport_unpriced_total{"));
-    const name = 'sallyport_unpriced_total{provider="a",model=';
-    assert.deepEqual(lines.sort(), [
-      `${name}"gpt",class="cacheWriteLong"} 10`,
-      `${name}"gpt",class="output"} 6`,
-      `${name}"gpt",class="webSearches"} 4`,
-      `${name}"other",class="output"} 1`,
-    ]);
+    const text = toMetricsText(registry.snapshot(), "text");
+    const seriesOf = (metric: string) =>
+      Object.fromEntries(
+        Array.from(
+          text.matchAll(new RegExp(`^sallyport_${metric}_total\\{provider="a",(.*)\\} (.*)$`, "gm")),
+          ([, labels, value]) => [labels, Number(value)],
+        ),
+      );
+    assert.deepEqual(seriesOf("unpriced"), {
+      'model="gpt",class="cacheWriteLong"': 10,
+      'model="gpt",class="output"': 6,
+      'model="gpt",class="webSearches"': 4,
+      'model="other",class="output"': 1,
+    });
+    assert.deepEqual(seriesOf("billed"), {
+      'model="gpt",class="input"': 14,
+      'model="gpt",class="cacheWriteLong"': 10,
+      'model="gpt",class="webSearches"': 4,
+      'model="gpt",class="output"': 6,
+      'model="gpt-2",class="input"': 800,
+      'model="gpt-2",class="cacheRead"': 200,
+      'model="gpt-2",class="output"': 500,
+      'model="other",class="output"': 1,
+    });
+    assert.deepEqual(seriesOf("cost"), {
+      'model="gpt",class="input",currency="EUR"': 0.000028,
+      'model="gpt-2",class="input",currency="EUR"': 0.0016,
+      'model="gpt-2",class="cacheRead",currency="EUR"': 0.0002,
+      'model="gpt-2",class="output",currency="EUR"': 0.005,
+    });
   });
 });
 
@@ -139,7 +163,7 @@ describe("metrics by key", () => {
     const after = metrics.under({
       ...options,
       maxKeys: 3,
-      prices: new PriceBook({ providers: {}, prices: {} }),
+      costs: new CallCosts(new PriceBook({ providers: {}, prices: {} }), "EUR"),
     });
     after.settled({ ...record, keyId: "key-49" });
     after.settled({ ...record, keyId: "key-48" });

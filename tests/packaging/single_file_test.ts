@@ -5,6 +5,7 @@ import { readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import { Ajv } from "ajv";
 import { it } from "../support/cases.ts";
 import { freePort } from "../support/free_port.ts";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
@@ -148,5 +149,23 @@ describe("the one file", () => {
     ]);
     assert.deepEqual(schema.required, ["providers"]);
     assert.ok(schema.properties.providers.additionalProperties.properties.upstream.anyOf);
+  });
+
+  it("has a schema for editors that defines the price of a model once, and checks all prices", () => {
+    const text = readFileSync("dist/gateway.schema.json", "utf8");
+    assert.equal(text.split("Another name of `cacheRead`").length - 1, 1);
+    const isValid = new Ajv({ strict: false }).compile(JSON.parse(text));
+    const provider = { hosts: ["localhost"], upstream: "openai" };
+    const toConfigs = (price: unknown) => [
+      { providers: { a: provider }, prices: { "gpt-*": price } },
+      { providers: { a: { ...provider, prices: { "gpt-*": price } } } },
+    ];
+    const row = { when: { tier: "flex" }, rates: { input: "0.5" } };
+    for (const config of toConfigs({ input: 1, cacheWriteLong: "2", rows: [row] })) {
+      assert.ok(isValid(config), JSON.stringify(isValid.errors));
+    }
+    for (const wrong of [{ inputs: 1 }, { input: 1, rows: [{ ...row, rates: { inputs: 1 } }] }]) {
+      for (const config of toConfigs(wrong)) assert.ok(!isValid(config), JSON.stringify(config));
+    }
   });
 });

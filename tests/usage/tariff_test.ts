@@ -9,7 +9,6 @@ import { type Price, PricesSchema } from "../../src/config/prices.ts";
 import {
   BILLING_CLASSES,
   type BillingClass,
-  type ClassAmounts,
   type Tariff,
   type TokenUsage,
   type UsagePart,
@@ -258,8 +257,8 @@ describe("the cost of usage", () => {
       const startedAt = DAY + random(DAY_MS);
       meter.settled(exchange({ ...names, usage, startedAt, keyId: `k${random(3)}` }));
       const ended = startedAt + 10;
-      cost += book.costOf(usage, names, ended).amount ?? 0n;
-      const amounts: ClassAmounts = book.unpricedOf(usage, names, ended) ?? {};
+      const { amount: paid = 0n, unpriced: amounts = {} } = book.costOf(usage, names, ended);
+      cost += paid;
       for (const [name, amount] of Object.entries(amounts)) {
         unpriced[name] = (unpriced[name] ?? 0) + amount;
       }

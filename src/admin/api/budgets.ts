@@ -4,10 +4,28 @@
  * @module
  */
 import * as v from "valibot";
-import type { BudgetList, BudgetQuery, BudgetReports, BudgetView } from "../budget_reports.ts";
+import type {
+  BudgetList,
+  BudgetParts,
+  BudgetQuery,
+  BudgetReports,
+  BudgetView,
+} from "../budget_reports.ts";
 import { DEFAULT_LISTED, listLimit } from "./list_limit.ts";
 import { type AdminRoute, route } from "./route.ts";
-import { amount, closed, list, objectOf, oneOf, optional, orNull, text, time } from "./schema.ts";
+import {
+  amount,
+  closed,
+  count,
+  list,
+  objectOf,
+  oneOf,
+  optional,
+  orNull,
+  record,
+  text,
+  time,
+} from "./schema.ts";
 
 /** Limit of the keys of a page. */
 const MAX_LISTED = 1000;
@@ -17,6 +35,17 @@ const BudgetQuerySchema: v.GenericSchema<unknown, BudgetQuery> = v.strictObject(
   after: v.optional(v.string()),
   key: v.optional(v.string()),
   team: v.optional(v.string()),
+});
+
+const parts = objectOf<BudgetParts>({
+  from: time("Start of the usage: of the period, or of the first day that is kept"),
+  stated: amount("What providers stated; money by current prices"),
+  estimated: amount("What the gateway estimated, because the provider stated no usage"),
+  rest: amount(
+    "The used amount that is not in usage: reservations of open calls, and charges that usage does " +
+      "not have or prices otherwise, such as amounts without a price",
+  ),
+  unpriced: optional(record(count(), "Of a budget of money: amounts without a price, by class")),
 });
 
 const budget = objectOf<BudgetView>({
@@ -30,6 +59,10 @@ const budget = objectOf<BudgetView>({
   unit: text("tokens, or the currency"),
   limit: amount(),
   used: amount("Including the reservations of open calls"),
+  parts: orNull(
+    closed(parts),
+    "Parts of the used amount, from stored usage; null if usage can't be read",
+  ),
   mode: oneOf(["enforce", "observe", "strict"]),
   period: oneOf(["day", "month"]),
   renews: time("Start of the next day or month, UTC"),

@@ -15,6 +15,7 @@ import type { Tariff, TokenUsage, UsagePart } from "../../exchange/billing.ts";
 import type { GenAiOperation } from "../../exchange/record.ts";
 import type { FleetLiveReport, LiveScope } from "../../observe/fleet/fleet_report.ts";
 import {
+  type LiveCost,
   type LiveExchange,
   type LiveReplica,
   type LiveReport,
@@ -31,6 +32,7 @@ import {
   objectOf,
   oneOf,
   optional,
+  orNull,
   record,
   text,
 } from "./schema.ts";
@@ -120,6 +122,14 @@ export const exchangeSchema: v.GenericSchema<LiveExchange> = objectOf<LiveExchan
       }),
     }))),
     statedCost: optional(text("Cost that the provider states")),
+  })),
+  cost: optional(objectOf<LiveCost>({
+    total: orNull(text(), "Exact, as a decimal number; null if nothing has a price"),
+    currency: text(),
+    classes: record(text(), "By billing class; stated is a cost that the provider states"),
+    unpriced: optional(
+      record(count(), "Amounts without a price, by billing class: the total is a lower bound"),
+    ),
   })),
   isEstimated: optional(
     flag("Whether the gateway estimated `usage`, since the provider stated none"),

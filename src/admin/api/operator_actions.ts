@@ -22,6 +22,7 @@ import { parseBearer } from "../../inbound/credentials.ts";
 import { createHostTable } from "../../inbound/host.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { toAnswer } from "./answers.ts";
+import type { WithCosts } from "../exchange_costs.ts";
 import { endWithToken } from "./end_with_token.ts";
 import type { Operator } from "./guard.ts";
 import { readBytes } from "./read_request.ts";
@@ -46,6 +47,7 @@ export interface OperatorParts {
   readonly fleet: Fleet;
   /** Reads the traffic of all processes from one second up to, but without, another. */
   readonly readLive: (from: number, to: number) => Promise<LivePart>;
+  readonly withCosts: WithCosts;
   /** Passes a call to the gateway like a caller's call. The gateway checks it as usual. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
   /** The addresses of each provider, and the header for its key. */
@@ -282,7 +284,7 @@ export class OperatorActions {
    * @throws {GatewayError} `too_many_watchers`
    */
   async watch(query: FleetQuery, { isStillGood }: Operator): Promise<GatewayResponse> {
-    const { fleet, health, version } = this.#parts;
+    const { fleet, health, version, withCosts } = this.#parts;
     const { lagMs, read } = query.gateway === undefined
       ? { lagMs: 0, read: this.#parts.readLive }
       : await fleet.watch(query.gateway);
@@ -298,6 +300,7 @@ export class OperatorActions {
         version,
         health: health(),
         ...part,
+        exchanges: withCosts(part.exchanges),
       };
     };
     return {

@@ -18,7 +18,7 @@ import {
   type UsageQuery,
 } from "../../usage/query.ts";
 import type { UsageExportRow, UsageLine, UsageReport, UsageReports } from "../../usage/report.ts";
-import type { ClassSums, UsageSums } from "../../usage/sums.ts";
+import type { ClassSum, ClassSums, UsageSums } from "../../usage/sums.ts";
 import {
   EXPORT_TYPES,
   type ExportFormat,
@@ -36,6 +36,7 @@ import {
   oneOf,
   optional,
   orNull,
+  record,
   text,
   time,
 } from "./schema.ts";
@@ -190,6 +191,13 @@ const CLASSES: { readonly [Name in ClassCount]: ReturnType<typeof optionalCount>
   sessionMs: optionalCount("Milliseconds of a session"),
 };
 
+const money = (about: string) => orNull(v.pipe(v.string(), v.regex(/^[0-9]+(\.[0-9]+)?$/)), about);
+
+const classSum = objectOf<ClassSum>({
+  amount: count("Tokens, calls, characters or milliseconds; of stated, 10^-10 of the currency"),
+  cost: money("Exact cost of the amount that has a price; null if none has one"),
+});
+
 const CLASS_SUMS: EntriesOf<ClassSums> = {
   ...CLASSES,
   amount: optional(count("The amount of the class, in a report by class")),
@@ -200,9 +208,8 @@ const CLASS_SUMS: EntriesOf<ClassSums> = {
       v.description("Amounts that have no price, by billing class"),
     ),
   ),
+  classes: record(classSum, "By billing class; stated is the cost that providers stated"),
 };
-
-const money = (about: string) => orNull(v.pipe(v.string(), v.regex(/^[0-9]+(\.[0-9]+)?$/)), about);
 
 const sums: EntriesOf<UsageSums> = {
   ...COUNTS,

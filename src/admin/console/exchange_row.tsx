@@ -55,6 +55,21 @@ function toTokens(
   }`;
 }
 
+/** The facts of a cost: the total, and its classes. */
+function toCostFacts(cost: LiveExchange["cost"]): [name: string, value: string | undefined][] {
+  if (cost === undefined) return [];
+  const { total, currency, classes, unpriced = {} } = cost;
+  const missing = Object.entries(unpriced).map(([name, value]) => `${name} ${amount(value)}`);
+  const isPartial = missing.length > 0;
+  const known = total === null ? "no price" : `${isPartial ? ">= " : ""}${total} ${currency}`;
+  const parts = Object.entries(classes).map(([name, value]) => `${name} ${value}`);
+  return [
+    ["Cost", known],
+    ["Cost by class", parts.join(", ") || undefined],
+    ["Without a price", missing.join(", ") || undefined],
+  ];
+}
+
 /** A failure in plain words: the event, the reason, the side at fault, and the remedy. */
 function Failure({ exchange }: { exchange: LiveExchange }): JSX.Element | null {
   const explained = explainFailure(exchange);
@@ -103,7 +118,7 @@ function factsOf(
     bytesOut,
     gateway,
   } = exchange;
-  const { usage, isEstimated, observedLimit, stream, retryCause, model, code } = exchange;
+  const { usage, cost, isEstimated, observedLimit, stream, retryCause, model, code } = exchange;
   const ofProvider = provider === undefined ? undefined : toAddress({ provider });
   return [
     ["Request id", id, toAddress({ search: id })],
@@ -129,6 +144,7 @@ function factsOf(
     ],
     ["Body", `${bytes(bytesIn)} in, ${bytes(bytesOut)} out`],
     ["Tokens", usage && toTokens(usage, isEstimated === true)],
+    ...toCostFacts(cost),
     ["Limit that was only observed", observedLimit],
   ];
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ClassAmounts } from "../../exchange/billing.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 
 export { concernOf } from "../../errors/outcomes.ts";
@@ -97,6 +98,17 @@ export interface LiveSecond {
   readonly times: Readonly<Record<string, ProviderTimes>>;
 }
 
+/** Cost of an exchange by the prices of the gateway that reports it. */
+export interface LiveCost {
+  /** Exact, as a decimal number; `null` if nothing has a price. */
+  readonly total: string | null;
+  readonly currency: string;
+  /** Cost of each billing class that costs something; `stated` for a cost that the provider states. */
+  readonly classes: Readonly<Record<string, string>>;
+  /** Amounts without a price: the cost is a lower bound. */
+  readonly unpriced?: ClassAmounts;
+}
+
 /**
  * One exchange as operators see it: its record without the underlying error, which can contain
  * addresses.
@@ -104,6 +116,8 @@ export interface LiveSecond {
 export interface LiveExchange extends Omit<ExchangeRecord, "plan" | "error" | "withheld"> {
   /** Wall clock at its end, milliseconds since 1970. Unique among the exchanges of one process. */
   readonly settledAt: number;
+  /** Its cost, if its usage is known and any prices are configured. */
+  readonly cost?: LiveCost;
   /** Name of its gateway, if the report covers several. */
   readonly gateway?: string;
 }

@@ -5,10 +5,10 @@
  * @module
  */
 import { toNumber } from "../../config/cost.ts";
-import type { PriceBook } from "../../config/price_book.ts";
 import { type Concern, concernOf } from "../../errors/outcomes.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
+import type { CallCosts } from "../call_costs.ts";
 import type { Counter, Labelled, MetricRegistry } from "./metric_registry.ts";
 
 /** Label shared by all keys beyond the limit. */
@@ -18,9 +18,7 @@ const OTHER = "(other)";
 export interface KeyMetricsOptions {
   /** Maximum number of keys that have their own label. */
   readonly maxKeys: number;
-  readonly prices: PriceBook;
-  /** Currency of all prices. */
-  readonly currency: string;
+  readonly costs: CallCosts;
 }
 
 /** Counters of one key. A counter without a count is not shown. */
@@ -81,7 +79,7 @@ export class KeyMetrics {
    * Creates the observer that counts exchanges under a configuration. Counts of earlier
    * configurations remain.
    */
-  under({ maxKeys, prices, currency }: KeyMetricsOptions): ExchangeObserver {
+  under({ maxKeys, costs }: KeyMetricsOptions): ExchangeObserver {
     return {
       settled: (record) => {
         const { keyId, keyName = "", team = "", limit } = record;
@@ -90,11 +88,8 @@ export class KeyMetrics {
         count(this.#seriesOf(key), record);
         if (key !== OTHER) this.#names.set(key, [keyName, team]);
         if (limit !== undefined) this.#refused(key, limit).add();
-        const { usage, provider, model } = record;
-        if (usage === undefined || provider === undefined || model === undefined) return;
-        const at = record.startedAt + record.durationMs;
-        const { amount } = prices.costOf(usage, { provider, model }, at);
-        if (amount !== undefined) this.#cost(key, currency).add(toNumber(amount));
+        const amount = costs.of(record)?.amount;
+        if (amount !== undefined) this.#cost(key, costs.currency).add(toNumber(amount));
       },
     };
   }
