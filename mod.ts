@@ -105,6 +105,7 @@ export type { ExchangeFacts, ExchangeRecord } from "./src/exchange/record.ts";
 export type {
   ExchangeObserver,
   ExchangeTrace,
+  RestatedCall,
   TracedCall,
   TracedExchange,
   Tracer,
@@ -119,6 +120,7 @@ export type { GatewayKey, KeyStore, LaterPart } from "./src/keys/key_store.ts";
 export type { LimitName } from "./src/limits/limit_kinds.ts";
 export type {
   Amounts,
+  Correction,
   Lease,
   Limiter,
   LimitStatus,

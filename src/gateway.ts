@@ -7,6 +7,9 @@
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import { Accounting } from "./steps/accounting.ts";
+import type { AwaitedCall } from "./steps/awaited_call.ts";
+import { LaterUsage } from "./steps/later_usage.ts";
+import { type AwaitedCalls, MemoryAwaitedCalls } from "./usage/awaited_calls.ts";
 import { createBudgetNotes } from "./steps/budget_alerts.ts";
 import { embedIdentity } from "./steps/token_verifier_setup.ts";
 import type { RevocableToken } from "./keys/identity/revocations.ts";
@@ -22,7 +25,7 @@ import { type Config, ConfigError } from "./config/config.ts";
 import type { ProviderConfig } from "./config/provider.ts";
 import { GatewayError } from "./errors/gateway_error.ts";
 import { type Clock, systemClock } from "./exchange/clock.ts";
-import type { ExchangeObserver, Tracer } from "./exchange/observer.ts";
+import type { ExchangeObserver, RestatedCall, Tracer } from "./exchange/observer.ts";
 import { type Handler, toHandler } from "./http/web.ts";
 import { BodyMemory } from "./inbound/body.ts";
 import { withCors } from "./inbound/cors.ts";
@@ -90,6 +93,11 @@ export interface GatewayParts {
    * process. `null`: none.
    */
   readonly durable?: DurableExchanges | null | undefined;
+  /**
+   * @internal Calls whose usage is stated later. They outlive a configuration. Default: in the
+   * memory of this process.
+   */
+  readonly awaitedCalls?: AwaitedCalls<AwaitedCall> | undefined;
   /** @internal The load that all configurations of this process share. */
   readonly shared?: SharedLoad | undefined;
 }
@@ -235,11 +243,17 @@ function toStepParts(config: Config, overrides: Partial<GatewayParts>, own: OwnP
   const { clock, openExchanges, providers } = own;
   const { digest = portableDigest, limiter = new MemoryLimiter(clock), observers = [] } = overrides;
   const { alerts, limits } = config;
+  const accounting = new Accounting(config);
+  const calls = overrides.awaitedCalls ?? new MemoryAwaitedCalls<AwaitedCall>(clock);
+  const restated = (call: RestatedCall) => {
+    for (const observer of observers) observer.restated?.(call);
+  };
   return {
     resolveProvider: toHostTable(providers),
     ...toKeyParts(config, overrides, { digest, clock }),
     limiter,
-    accounting: new Accounting(config),
+    accounting,
+    laterUsage: new LaterUsage({ calls, accounting, limiter, clock, restated }),
     teams: config.teams,
     durable: toDurable(config, overrides, clock),
     budgetNotes: createBudgetNotes({ alerts, ...overrides.budgets, limiter, digest, clock }),

@@ -34,6 +34,7 @@ import {
   toQuery,
   toUnknownError,
 } from "./operations/router.ts";
+import { isCharged } from "./operations/table.ts";
 import { admit, admitBeforeBody, assertMetered, subjectsOf } from "./steps/admission.ts";
 import { BODILESS, bytesOf, type Call } from "./steps/call.ts";
 import { record } from "./steps/durable/recorded_call.ts";
@@ -140,7 +141,7 @@ function noteKnownOperation(
   arrival.dialect = operation.dialect;
   const { facts } = arrival.exchange;
   facts.operation = operation.name;
-  facts.isMetered = operation.cost !== "none";
+  facts.isMetered = isCharged(operation);
   if (operation.genAi !== undefined) facts.genAi = operation.genAi;
 }
 
@@ -183,7 +184,7 @@ function identify(
     presentedKey,
     credentials,
     subjects,
-    needsReservation: operation.cost !== "none" && subjects.some(limitsAmounts),
+    needsReservation: isCharged(operation) && subjects.some(limitsAmounts),
     recording: durable ? wantedRecording(headers, operation, durable) : undefined,
     lease: undefined,
     isAdmitted: false,

@@ -164,7 +164,7 @@ export async function serveCommand(command: CommandOptions): Promise<void> {
   const logs = new AccessLogs();
   const serving = count === 1
     ? new ServingHere({ ...options, logs, isShared: false })
-    : new Supervisor({ count, limiter: engines.limiter, recordings: engines.recordings, report });
+    : new Supervisor({ engines, count, report });
   const makeKey = createKeyMaker();
   const read = (inForce: string | undefined = file) => {
     applyEnvFiles(command["env-file"]);

@@ -30,6 +30,8 @@ export interface StreamScanner {
    * tokens.
    */
   readonly outputTokens: number;
+  /** Id of the answer, if it can be read later; `undefined` for other interfaces. */
+  readonly laterId?: string | undefined;
   /** True if an event of the gateway can be inserted now without a {@link boundary} before it. */
   readonly isAtBoundary: boolean;
   /** The text to send before an event of the gateway: it ends the unfinished line and event. */
@@ -56,6 +58,8 @@ export interface AnswerMeter {
   readonly usage: TokenUsage | undefined;
   /** Estimated tokens of its output so far, for an answer that states none. */
   readonly outputTokens: number | undefined;
+  /** Id of the answer, as in {@link StreamScanner}. */
+  readonly laterId?: string | undefined;
   /** Scans the next bytes. @param chunk Unchanged bytes, whose buffer can be reused afterwards */
   push(chunk: Uint8Array): void;
 }
@@ -89,6 +93,11 @@ export interface Dialect {
    * @returns Their number; `undefined` if the provider makes the output later
    */
   countOutput(answer: Uint8Array): number | undefined;
+  /**
+   * Reads the id of an answer that can be read later, when it states its usage. Left out if the
+   * interface has no such answers. @param answer All of it, or its beginning
+   */
+  readLaterId?(answer: Uint8Array): string | undefined;
   /** Makes the JSON body of an error answer. */
   toErrorBody(error: GatewayError): string;
 }

@@ -65,8 +65,20 @@ function sequenceNumberIn(bytes: Uint8Array, start: number, end: number): number
   return -1;
 }
 
+const utf8 = new TextDecoder();
+
+/** Bytes of an answer or of the first event of its stream that contain its id. */
+const ID_WITHIN = 256;
+const ID = /"id"\s*:\s*"([\w-]{1,128})"/; // in a text the quotes would be escaped
+
+/** Reads the id of a response from the beginning of its answer, or of the first event. */
+function readLaterId(answer: Uint8Array): string | undefined {
+  return ID.exec(utf8.decode(answer.subarray(0, ID_WITHIN)))?.[1];
+}
+
 /** Watches one stream of a response. */
 class ResponseScanner extends TypedEventScanner {
+  laterId: string | undefined;
   #lastNumber = -1;
 
   constructor() {
@@ -74,6 +86,7 @@ class ResponseScanner extends TypedEventScanner {
   }
 
   protected override readLine(bytes: Uint8Array, start: number, end: number): void {
+    this.laterId ??= readLaterId(bytes.subarray(start, end));
     this.#countTo(sequenceNumberIn(bytes, start, end));
     super.readLine(bytes, start, end);
   }
@@ -109,8 +122,6 @@ class ResponseScanner extends TypedEventScanner {
   }
 }
 
-const utf8 = new TextDecoder();
-
 /** Returns whether a response in the background is not finished. */
 function isUnfinished(answer: Uint8Array): boolean {
   try {
@@ -128,8 +139,9 @@ const countOutput = (answer: Uint8Array): number | undefined =>
 export const OPENAI_RESPONSES: Dialect = {
   createScanner: () => new ResponseScanner(),
   createMeter: () =>
-    new PlainAnswerMeter(readUsage, { count: countOutput, listDepth: OUTPUT_DEPTH }),
+    new PlainAnswerMeter(readUsage, { count: countOutput, listDepth: OUTPUT_DEPTH, readLaterId }),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
   countOutput,
+  readLaterId,
   toErrorBody: toErrorJson,
 };

@@ -95,10 +95,13 @@ export interface MeterOptions {
    * states all of its usage.
    */
   readonly listDepth?: number;
+  /** Reads the id of an answer that can be read later. */
+  readonly readLaterId?: (answer: Uint8Array) => string | undefined;
 }
 
 /** Watches a plain answer while it is relayed, and keeps its end. */
 export class PlainAnswerMeter implements AnswerMeter {
+  laterId: string | undefined;
   readonly #read: UsageReader;
   readonly #options: MeterOptions;
   #parts: Uint8Array[] = [];
@@ -113,6 +116,7 @@ export class PlainAnswerMeter implements AnswerMeter {
   }
 
   push(chunk: Uint8Array): void {
+    if (this.#byteLength === 0) this.laterId = this.#options.readLaterId?.(chunk);
     this.#parts.push(chunk.slice()); // a copy: runtimes can reuse the buffer
     this.#keptBytes += chunk.length;
     this.#byteLength += chunk.length;

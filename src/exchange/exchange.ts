@@ -123,6 +123,10 @@ export class Exchange {
    * answer.
    */
   outputTokens: number | undefined;
+  /**
+   * Id that the provider gave to an answer that it makes later; `undefined` for other answers.
+   */
+  answerId: string | undefined;
   /** Completes the facts just before the record is made. */
   beforeSettled: ((settlement: Settlement) => void) | undefined;
   /**

@@ -5,6 +5,7 @@
  * @module
  */
 import type { GatewayRequest } from "../http/message.ts";
+import type { TokenUsage } from "./billing.ts";
 import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
 
 /**
@@ -33,6 +34,20 @@ export interface ExchangeObserver {
   readonly wantsWithheld?: boolean;
   /** An exchange is over. @param record Its record, complete and frozen */
   settled(record: ExchangeRecord): void;
+  /** The provider has stated the usage of an earlier exchange, whose usage was estimated. */
+  restated?(call: RestatedCall): void;
+}
+
+/** An earlier exchange whose usage was estimated, and is now stated. */
+export interface RestatedCall extends
+  Required<
+    Pick<ExchangeRecord, "startedAt" | "durationMs" | "keyId" | "team" | "plan" | "provider">
+  >,
+  Required<Pick<ExchangeRecord, "model" | "operation">> {
+  /** The usage that its record has. */
+  readonly estimate: TokenUsage;
+  /** The usage that the provider states. */
+  readonly stated: TokenUsage;
 }
 
 /** An upstream call that will be sent. */

@@ -135,7 +135,28 @@ export interface Limiter {
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease>;
   /** Returns the status of a subject's limits, without acquiring anything. */
   status(subject: LimitSubject): Promise<LimitStatus[]>;
+  /**
+   * Replaces the amounts that an exchange was charged at its end. In a window that is over, only
+   * the excess counts, in the current window. If it is left out, the charged amounts stay.
+   */
+  correct?(subjects: readonly LimitSubject[], correction: Correction): void;
 }
+
+/** Replaces the amounts that an exchange was charged. */
+export interface Correction {
+  /** Amounts that were charged. */
+  readonly charged: Amounts;
+  /** Amounts that the exchange has used. */
+  readonly used: Amounts;
+  /** Time since it was admitted. Milliseconds. */
+  readonly ageMs: number;
+}
+
+/** Returns the reservation of an exchange that was charged some amounts. */
+export const toChargedReservation = (charged: Amounts): Reservation => ({
+  expected: charged,
+  most: charged,
+});
 
 /**
  * Acquires a lease, and waits for it no longer than its exchange lasts. A lease that arrives later

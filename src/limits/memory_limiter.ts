@@ -22,6 +22,7 @@ import {
 import {
   type Amounts,
   ASK_AGAIN_MS,
+  type Correction,
   isCountedByFirstLease,
   type Lease,
   type Limiter,
@@ -31,6 +32,7 @@ import {
   type Reservation,
   reservedOf,
   SKEW_MS,
+  toChargedReservation,
   unitOf,
 } from "./limiter.ts";
 import { enforce, toLease } from "./verdict.ts";
@@ -103,6 +105,10 @@ export class MemoryLimiter implements Limiter {
     const now = this.#now();
     const terms = enforce(this.statuses(subjects, now), reservation);
     return toLease(terms, this.count(subjects, reservation, now));
+  }
+
+  correct(subjects: readonly LimitSubject[], { charged, used, ageMs }: Correction): void {
+    this.countAgain(subjects, toChargedReservation(charged), ageMs)(used);
   }
 
   // deno-lint-ignore require-await -- an error rejects the promise

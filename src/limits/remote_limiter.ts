@@ -9,6 +9,7 @@
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import {
+  type Correction,
   isCountedByFirstLease,
   type Lease,
   LEASE_MS,
@@ -18,6 +19,7 @@ import {
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
+  toChargedReservation,
 } from "./limiter.ts";
 import { MemoryLimiter } from "./memory_limiter.ts";
 import {
@@ -80,6 +82,14 @@ export class RemoteLimiter implements Limiter {
     } catch {
       return await this.#local.status(subject);
     }
+  }
+
+  correct(subjects: readonly LimitSubject[], { charged, used, ageMs }: Correction): void {
+    if (!countsAtEnd(subjects)) return;
+    const id = `${this.#id}-${++this.#acquired}`;
+    const lease = { id, subjects, reservation: toChargedReservation(charged) };
+    // The end of a lease that the shared limiter does not know: it counts the difference.
+    void this.#send({ type: "release", ...toMessage(lease), ageMs, used }).catch(() => {});
   }
 
   /** Opens a lease: renews it until it is released, and sends its end to the shared limiter. */

@@ -7,7 +7,7 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import { dropRejection } from "../exchange/exchange.ts";
-import type { ExchangeObserver } from "../exchange/observer.ts";
+import type { ExchangeObserver, RestatedCall } from "../exchange/observer.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 
 /** The longest time that a record waits. Milliseconds. */
@@ -33,6 +33,12 @@ export class ObserverBatch implements ExchangeObserver {
     const waiting = this.#records.push(record);
     if (waiting === 1) this.#cancelTimer = this.#clock.timer(BATCH_MS, () => this.flush());
     else if (waiting === MAX_RECORDS) this.flush();
+  }
+
+  /** Passes a restated call on, after the records before it. */
+  restated(call: RestatedCall): void {
+    this.flush();
+    for (const observer of this.#observers) observer.restated?.(call);
   }
 
   /** Passes all waiting records to the observers. Call it before their counts are read. */

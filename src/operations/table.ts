@@ -42,9 +42,10 @@ export interface Operation {
   readonly model: "body" | "optional" | "path" | "answer" | "none";
   /**
    * Cost of a call: `tokens` and other amounts, as its answer states them; `unstated` if it can cost
-   * something that no answer states, such as the work of a batch; `none` for all others.
+   * something that no answer states, such as the work of a batch; `earlier` if it costs nothing, but
+   * its answer can state the cost of an earlier call; `none` for all others.
    */
-  readonly cost: "tokens" | "unstated" | "none";
+  readonly cost: "tokens" | "unstated" | "earlier" | "none";
   /** Usage that its streams state only on request; left out if they state it always, or never. */
   readonly usageOptIn?: UsageOptIn;
   /** True if the gateway itself answers it. Every key that is allowed to make a call can use it. */
@@ -52,6 +53,10 @@ export interface Operation {
   /** Kind of a model's work in traces and metrics; `undefined` for operations that use no model. */
   readonly genAi?: GenAiOperation;
 }
+
+/** True if a call costs something. */
+export const isCharged = ({ cost }: Pick<Operation, "cost">): boolean =>
+  cost === "tokens" || cost === "unstated";
 
 type Row = Omit<Operation, "name" | "method" | "path" | "dialect" | "group">;
 
@@ -146,6 +151,7 @@ const NAMED: readonly Operation[] = [
     name: "responses.get",
     method: "GET",
     path: "/responses/:id",
+    cost: "earlier",
     genAi: "fetch_response",
   },
   { ...responses, ...STORED, name: "responses.delete", method: "DELETE", path: "/responses/:id" },
@@ -155,6 +161,7 @@ const NAMED: readonly Operation[] = [
     name: "responses.cancel",
     method: "POST",
     path: "/responses/:id/cancel",
+    cost: "earlier",
   },
   {
     ...responses,

@@ -22,6 +22,8 @@ import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../gateway.ts";
 import type { UsageMeter } from "../usage/meter.ts";
+import type { AwaitedCall } from "../steps/awaited_call.ts";
+import type { AwaitedCalls } from "../usage/awaited_calls.ts";
 import type { UsageStore } from "../usage/counts.ts";
 import type { Transport } from "../upstream/transport.ts";
 import { runtime } from "../runtime.ts";
@@ -73,6 +75,7 @@ export interface Assembly {
     | "keys"
     | "identity"
     | "limiter"
+    | "awaitedCalls"
     | "durable"
     | "observers"
   >;
@@ -141,6 +144,7 @@ interface Stores {
   /** Reports the health of keys in Redis. */
   readonly keyHealth?: () => RedisKeyHealth;
   readonly usage: UsageStore;
+  readonly awaitedCalls?: AwaitedCalls<AwaitedCall>;
   /** Called when the configuration becomes active. */
   readonly begin?: () => void;
 }
@@ -171,6 +175,7 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   const { RedisClient, RedisUnfit } = await import("../storage/redis_client.ts");
   const { RedisLimiter } = await import("../limits/redis/limiter.ts");
   const { RedisUsage } = await import("../usage/redis/usage_store.ts");
+  const { RedisAwaitedCalls } = await import("../usage/redis/awaited_calls.ts");
   const client: RedisClient = new RedisClient(target, systemClock, report);
   await client.ready().catch((error) => {
     client.close();
@@ -184,7 +189,8 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   });
   const limiter = new RedisLimiter(client, systemClock);
   if (isServing) await limiter.start();
-  return { client, limiter, usage: new RedisUsage(client, engines.listed, engines.retention) };
+  const usage = new RedisUsage(client, engines.listed, engines.retention);
+  return { client, limiter, usage, awaitedCalls: new RedisAwaitedCalls<AwaitedCall>(client) };
 }
 
 async function openRedisStores(
@@ -195,7 +201,7 @@ async function openRedisStores(
   const target = readRedisFiles(redisConfig, options.directory);
   // The name includes the content of its files, so that changed files take effect.
   const name = `redis ${digest(JSON.stringify(target))}`;
-  const { client, limiter, usage } = await options.references.use(
+  const { client, limiter, usage, awaitedCalls } = await options.references.use(
     name,
     () => openRedis(target, options),
     ({ client, limiter }) => limiter.close().finally(() => client.close()),
@@ -210,6 +216,7 @@ async function openRedisStores(
       redis,
       place: { name, client },
       usage,
+      awaitedCalls,
       begin: () => limiter.remember(state, redisConfig.gateways),
     };
   }
@@ -221,6 +228,7 @@ async function openRedisStores(
     redis,
     place: { name, client },
     usage,
+    awaitedCalls,
     keyHealth: () => keys.health,
     begin: () => limiter.remember(keys.snapshot, redisConfig.gateways),
   };
@@ -341,6 +349,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     keys,
     identity: identity?.verifier,
     limiter,
+    awaitedCalls: stores.awaitedCalls ?? engines.remote.awaitedCalls ?? engines.awaitedCalls,
     durable,
     observers: [createLastUse(keys), createBugReporter(options.report), usage],
   };

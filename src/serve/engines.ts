@@ -15,6 +15,8 @@ import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { KeySiblings } from "../keys/key_siblings.ts";
 import type { TokenCounts } from "../keys/identity/verifier.ts";
+import type { AwaitedCall } from "../steps/awaited_call.ts";
+import { type AwaitedCalls, MemoryAwaitedCalls } from "../usage/awaited_calls.ts";
 import { UsageMeter } from "../usage/meter.ts";
 import { MemoryUsage } from "../usage/usage_memory.ts";
 import type { Transport } from "../upstream/transport.ts";
@@ -26,6 +28,8 @@ export interface RemoteEngines {
   readonly limiter?: Limiter | undefined;
   /** Stores usage. Not used with Redis, where each process stores its own. */
   readonly usage?: UsageStore | undefined;
+  /** Stores calls whose usage is stated later. Not used with Redis. */
+  readonly awaitedCalls?: AwaitedCalls<AwaitedCall> | undefined;
   /** Stores recordings of durable exchanges. Not used with Redis. */
   readonly recordings?: RecordingStore | undefined;
   /** Other processes that know keys. Used only with keys in Redis. */
@@ -76,6 +80,8 @@ export class Engines {
   readonly recordings: MemoryRecordings = new MemoryRecordings({ clock: systemClock, maxBytes: 0 });
   /** Stores usage in memory if there is no other store. */
   readonly memoryUsage: MemoryUsage = new MemoryUsage(this.listed, systemClock.now, this.retention);
+  /** Stores calls whose usage is stated later, if Redis does not. */
+  readonly awaitedCalls: MemoryAwaitedCalls<AwaitedCall> = new MemoryAwaitedCalls(systemClock);
   /** Counts of identity tokens, for metrics. */
   readonly tokenCounts: TokenCounts = new Map();
   /**

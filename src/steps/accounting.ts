@@ -23,8 +23,9 @@ import {
 } from "../limits/limiter.ts";
 import { findUncounted, isInputBounded, MAX_ADDED_TOKENS } from "../operations/request_size.ts";
 import type { RequestedTariff } from "../operations/requested_tariff.ts";
+import type { AwaitedCall } from "./awaited_call.ts";
 import { bytesOf, type Call } from "./call.ts";
-import { CallPrice } from "./call_price.ts";
+import { CallPrice, chargeUsage } from "./call_price.ts";
 import { charge } from "./charge.ts";
 import { mergeRequest } from "./request_usage.ts";
 
@@ -138,9 +139,28 @@ export class Accounting {
     return new CallPrice({ book: this.#book, provider, settings, model, call, at });
   }
 
+  /** Adds the facts of a request to usage that its provider stated later. */
+  completeStated(usage: TokenUsage, call: AwaitedCall): TokenUsage {
+    return this.#merge(usage, call, false);
+  }
+
+  /** Returns the amounts that limits count for the usage of a call whose request is over. */
+  toAmounts(usage: TokenUsage, { provider, model, startedAt, subjects }: AwaitedCall): Amounts {
+    const settings = this.#config.providers[provider];
+    const price = this.#book.find({ provider, model });
+    const isPriced = settings !== undefined && price !== undefined && this.#isSpent(subjects);
+    const spend = isPriced
+      ? chargeUsage(usage, { book: this.#book, provider, settings, price, at: startedAt })
+      : 0;
+    return { tokens: usage.total, spend };
+  }
+
   /** Adds the facts of a request to its usage. */
-  #merge(usage: TokenUsage, counted: CountedCall, isEstimated: boolean): TokenUsage {
-    const { tariff, provider, model } = counted;
+  #merge(
+    usage: TokenUsage,
+    { tariff, provider, model }: Pick<CountedCall, "tariff" | "provider" | "model">,
+    isEstimated: boolean,
+  ): TokenUsage {
     const region = this.#config.providers[provider]?.region;
     const price = tariff.characters > 0 ? this.#book.find({ provider, model }) : undefined;
     return mergeRequest(usage, { tariff, region, model, price, isEstimated });

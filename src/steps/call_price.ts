@@ -38,6 +38,35 @@ const utf8 = new TextDecoder();
 const LONG_CACHE = /"(?:ttl|prompt_cache_retention)"|\\u00[2-7]/;
 const AUDIO = /"input_audio"|"audio\/|\\u00[2-7]/;
 
+/** Facts of a call that decide the charge for its usage. */
+interface ChargedCall extends Pick<CallPriceParts, "book" | "provider" | "settings" | "at"> {
+  /** Price of the model that the caller named. */
+  readonly price: Price;
+}
+
+/**
+ * Returns the charge for usage. Where a price is missing, the dearest one of the model counts.
+ *
+ * @returns Units of 10^-9 of the currency
+ */
+export function chargeUsage(
+  usage: TokenUsage,
+  { book, provider, settings, price, at }: ChargedCall,
+): number {
+  if (settings.statesCost === true && usage.statedCost !== undefined) {
+    return toNano(parseCost(usage.statedCost));
+  }
+  let cost = 0n;
+  for (const [index, part] of partsOf(usage).entries()) {
+    const partPrice = part.model === undefined
+      ? price
+      : book.find({ provider, model: part.model }) ?? price;
+    const classes = index === 0 ? { ...part.classes, requests: 1 } : part.classes;
+    cost += chargeOf(partPrice, { ...part, classes }, at);
+  }
+  return toNano(cost);
+}
+
 /** The price of one call. */
 export class CallPrice {
   readonly #parts: CallPriceParts;
@@ -98,19 +127,7 @@ export class CallPrice {
    * @returns Units of 10^-9 of the currency
    */
   charge(usage: TokenUsage): number {
-    const { settings, at, book, provider } = this.#parts;
-    if (settings.statesCost === true && usage.statedCost !== undefined) {
-      return toNano(parseCost(usage.statedCost));
-    }
-    let cost = 0n;
-    for (const [index, part] of partsOf(usage).entries()) {
-      const price = part.model === undefined
-        ? this.#price
-        : book.find({ provider, model: part.model }) ?? this.#price;
-      const classes = index === 0 ? { ...part.classes, requests: 1 } : part.classes;
-      cost += chargeOf(price, { ...part, classes }, at);
-    }
-    return toNano(cost);
+    return chargeUsage(usage, { ...this.#parts, price: this.#price });
   }
 
   #find(model: string): Price {

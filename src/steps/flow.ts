@@ -26,6 +26,7 @@ import type { ResolvedOperation } from "../operations/router.ts";
 import type { ForwardParts } from "../upstream/forward.ts";
 import type { HeaderRules } from "../upstream/headers.ts";
 import type { Accounting } from "./accounting.ts";
+import type { LaterUsage } from "./later_usage.ts";
 import type { BudgetNotes } from "./budget_alerts.ts";
 
 /** A provider, and the parts that calls to it use. */
@@ -55,6 +56,7 @@ export interface StepParts {
   readonly teams: Config["teams"];
   readonly limiter: Limiter;
   readonly accounting: Accounting;
+  readonly laterUsage: LaterUsage;
   /** Watch of the budgets; `undefined` if none is configured. */
   readonly budgetNotes: BudgetNotes | undefined;
   /** Durable exchanges; `undefined` if no call can be recorded. */

@@ -37,7 +37,8 @@ export function toAnswerKind(
   const type = (headers.get("content-type") ?? "").toLowerCase();
   const isEvents = type.startsWith("text/event-stream");
   const isPlainText = !isEvents && type.startsWith("text/");
-  const countsTokens = cost === "tokens" && isSuccess(status) && !BINARY.test(type);
+  const countsTokens = (cost === "tokens" || cost === "earlier") && isSuccess(status) &&
+    !BINARY.test(type);
   return {
     isSuccess: isSuccess(status),
     isEvents,
@@ -52,7 +53,10 @@ export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchan
   if (!kind.countsTokens) return;
   const usage = kind.dialect.readUsage(whole) ?? kind.stated;
   if (usage !== undefined) exchange.facts.usage = usage;
-  else exchange.outputTokens = kind.dialect.countOutput(whole);
+  else {
+    exchange.outputTokens = kind.dialect.countOutput(whole);
+    exchange.answerId = kind.dialect.readLaterId?.(whole);
+  }
 }
 
 /**

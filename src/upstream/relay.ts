@@ -232,6 +232,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const usage = counted?.usage; // read once, because a plain answer is parsed for it
     if (usage !== undefined) exchange.facts.usage = usage;
     exchange.outputTokens = counted?.outputTokens;
+    exchange.answerId = counted?.laterId;
     exchange.isCompleteWithoutCaller = this.#leftReason !== undefined &&
       settlement.outcome === "ok";
     exchange.settle(this.#leftReason === undefined ? settlement : toSettlement(this.#leftReason));

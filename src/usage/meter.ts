@@ -11,7 +11,7 @@ import type { PricedModel } from "../config/price_book.ts";
 import type { Price } from "../config/prices.ts";
 import { partsOf, requestPartOf, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
-import type { ExchangeObserver } from "../exchange/observer.ts";
+import type { ExchangeObserver, RestatedCall } from "../exchange/observer.ts";
 import { isSuccess } from "../http/message.ts";
 import { addClasses, addStated } from "./classes.ts";
 import {
@@ -72,6 +72,13 @@ function toStated(text: string): number | undefined {
   return /[1-9]/.test(decimals.slice(STATED_DECIMALS)) ? kept + 1 : kept;
 }
 
+/** The facts of a call that counts depend on. */
+type CountedRecord = Pick<
+  ExchangeRecord,
+  | ("startedAt" | "durationMs" | "outcome" | "status" | "isEstimated")
+  | ("keyId" | "team" | "plan" | "provider" | "replica" | "operation" | "model")
+>;
+
 /** True for a call that can have used tokens. A call that the gateway refused has used none. */
 const canUseTokens = ({ isMetered, outcome }: ExchangeRecord): boolean =>
   isMetered === true && outcome !== "refused" && outcome !== "shed";
@@ -89,7 +96,7 @@ function addTokens(counts: UsageCounts, usage: TokenUsage, isEstimated: boolean)
 }
 
 /** Counts a call whose usage is known. */
-function countBilled(counts: UsageCounts, { outcome, isEstimated }: ExchangeRecord): void {
+function countBilled(counts: UsageCounts, { outcome, isEstimated }: CountedRecord): void {
   counts.requests++;
   if (isEstimated === true) counts.estimated++;
   else if (outcome !== "ok") counts.partial++;
@@ -163,6 +170,22 @@ export class UsageMeter implements ExchangeObserver {
     this.#flushLater();
   }
 
+  /** Replaces an estimate by the usage that the provider stated later, in the same hour. */
+  restated({ estimate, stated, ...call }: RestatedCall): void {
+    const model = call.model === "" ? OTHER : call.model;
+    const record: CountedRecord = { ...call, model, status: 200, outcome: "ok" };
+    const names = this.#namesOf(record);
+    if (names === undefined || !isSound(stated)) return;
+    const endedAt = call.startedAt + call.durationMs;
+    const hour = endedAt - endedAt % HOUR_MS;
+    const table = this.#tableOf(hour);
+    const estimated = new UsageTable(this.#options.listed);
+    this.#addUsage(estimated, names, { ...record, isEstimated: true }, estimate);
+    for (const row of estimated.rowsAt(hour)) table.subtract(row);
+    this.#addUsage(table, names, record, stated);
+    this.#flushLater();
+  }
+
   /** Adds the counts of another process. */
   add(rows: readonly UsageRow[]): void {
     for (const row of rows) this.#tableOf(row.at).add(row);
@@ -204,7 +227,7 @@ export class UsageMeter implements ExchangeObserver {
    * Returns the names to count a call under; `undefined` for a call that is not counted. A call
    * without a model counts under {@link OTHER}.
    */
-  #namesOf(record: ExchangeRecord): UsageNames | undefined {
+  #namesOf(record: CountedRecord): UsageNames | undefined {
     const { keyId, provider, replica, operation, plan } = record;
     const model = record.model ?? (replica === undefined ? undefined : OTHER);
     if (keyId === undefined || provider === undefined) return undefined;
@@ -234,7 +257,7 @@ export class UsageMeter implements ExchangeObserver {
   #addUsage(
     table: UsageTable,
     names: UsageNames,
-    record: ExchangeRecord,
+    record: CountedRecord,
     usage: TokenUsage,
   ): void {
     const { isEstimated = false } = record;
@@ -257,7 +280,7 @@ export class UsageMeter implements ExchangeObserver {
     { model, tariff }: UsagePart,
     table: UsageTable,
     names: UsageNames,
-    { record, isStated }: { readonly record: ExchangeRecord; readonly isStated: boolean },
+    { record, isStated }: { readonly record: CountedRecord; readonly isStated: boolean },
   ): OpenCounts {
     const priced = model === undefined ? names : { ...names, model };
     const price = this.#options.findPrice?.(priced);

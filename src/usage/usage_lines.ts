@@ -94,13 +94,16 @@ export function readLine(line: string): UsageLineRead {
   return { step, row: { at, key, provider, model, operation, ...further, ...readCounts(list) } };
 }
 
+/** A sum is negative if an estimate was subtracted after its row has expired. */
+const notNegative = (count: number): number => Math.max(0, count);
+
 /**
  * Writes a row as a line without an end. Counts that the first versions did not have are omitted if
  * they are 0, so that those versions can read the line too.
  */
 export function toLine(step: UsageStep, row: UsageRow): string {
   const { at, key, provider, model, operation, team, plan, tariff, counts, more = [] } = row;
-  const list = [...USAGE_COUNTS.map((name) => counts[name]), ...more];
+  const list = [...USAGE_COUNTS.map((name) => counts[name]), ...more].map(notNegative);
   while (list.length > FIRST_COUNTS && list.at(-1) === 0) list.pop();
   const further = [team ?? null, plan ?? null, tariff ?? null];
   while (further.at(-1) === null) further.pop();

@@ -11,6 +11,7 @@ import {
   MAX_MODELS,
   noCounts,
   OTHER,
+  USAGE_COUNTS,
   type UsageCounts,
   type UsageNames,
   type UsageRow,
@@ -117,6 +118,13 @@ export class UsageTable {
     const entry = this.#entry(row);
     addCounts(entry.counts, row.counts);
     entry.more = addMore(entry.more, row.more);
+  }
+
+  /** Subtracts a row that was added before, here or in the store that these counts are for. */
+  subtract(row: UsageRow): void {
+    const counts = { ...row.counts };
+    for (const name of USAGE_COUNTS) counts[name] = 0 - counts[name];
+    this.add({ ...row, counts, more: row.more?.map((count) => 0 - count) });
   }
 
   #entry(names: UsageNames): Entry {

@@ -16,6 +16,7 @@ import {
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { periodEnd } from "../../src/config/units.ts";
+import { until } from "../support/until.ts";
 
 /** A limiter, and a way to let time pass. */
 export interface LimiterUnderTest {
@@ -432,6 +433,25 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     const alone = await reserve(tokens(0), counted);
     alone.release(tokens(0), true);
     assert.deepEqual(await usedOf(limiter, counted), { requests: 1 });
+  });
+
+  it("replaces the charged amounts of an exchange that is over; in a later window only the excess counts", async () => {
+    const { limiter, pass } = getUnder();
+    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR } });
+    (await reserve(tokens(400), key)).release(tokens(400));
+    const correct = (charged: number, used: number, ageMs: number) =>
+      limiter.correct?.([key], { charged: tokens(charged), used: tokens(used), ageMs });
+    const uses = (count: number) =>
+      until(async () => (await usedOf(limiter, key)).tokens === count, `it uses ${count}`);
+    correct(400, 150, 0);
+    await uses(150);
+    correct(150, 170, 0);
+    await uses(170);
+    await pass(HOUR + 2 * SKEW_MS);
+    (await reserve(tokens(90), key)).release(tokens(90));
+    correct(170, 20, HOUR + 2 * SKEW_MS);
+    correct(20, 60, HOUR + 2 * SKEW_MS);
+    await uses(130);
   });
 
   it("corrects nothing in a later window: there, only usage beyond the reservation counts", async () => {

@@ -15,26 +15,31 @@ import type { BlockSizes } from "./subject_blocks.ts";
 import { BLOCK_SIZES, BlockPool } from "./block_pool.ts";
 import { ExhaustedWindows } from "./exhausted_windows.ts";
 import { type FleetMemory, Membership } from "./membership.ts";
+import { periodEnd } from "../../config/units.ts";
 import {
+  type Correction,
   type Lease,
   type Limiter,
   type LimitStatus,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
+  SKEW_MS,
+  toChargedReservation,
 } from "../limiter.ts";
 import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
 import { OpenLeases } from "./open_leases.ts";
 import {
   layoutOf,
+  ofLimit,
   reservedAmounts,
   type SubjectLayout,
   toCountable,
   type Verdict,
 } from "./subject_layout.ts";
-import { READ_ONLY } from "./scripts.ts";
-import { BACKGROUND_MS, Settlements } from "./settlements.ts";
+import { READ_ONLY, type WindowLength } from "./scripts.ts";
+import { BACKGROUND_MS, Settlements, toCorrections } from "./settlements.ts";
 import { type Acquire, toAcquire } from "./acquire.ts";
 import { enforce, findRefusing, toLease } from "../verdict.ts";
 
@@ -136,6 +141,25 @@ export class RedisLimiter implements Limiter {
     } catch {
       return this.#local.statuses(layout);
     }
+  }
+
+  correct(subjects: readonly LimitSubject[], correction: Correction): void {
+    for (const subject of subjects) {
+      this.#correct(layoutOf(subject), correction).catch(() => {}); // the charged amounts stay
+    }
+  }
+
+  async #correct(layout: SubjectLayout, { charged, used, ageMs }: Correction): Promise<void> {
+    const { statuses, ends } = await this.#read(layout, BACKGROUND_MS);
+    const now = this.#clock.now();
+    const chargedEnds = layout.counted.map(({ window }, index) => {
+      const leftMs = endOfWindow(window, now - ageMs) - now;
+      const isSame = ofLimit(statuses, index).resetMs <= leftMs + SKEW_MS;
+      return isSame ? ofLimit(ends, index) : OVER;
+    });
+    const reserved = reservedAmounts(layout, toChargedReservation(charged));
+    const changes = toCorrections(layout, { ends: chargedEnds, reserved }, used);
+    if (changes.length > 0) this.#settlements.add(layout, undefined, changes);
   }
 
   /** Syncs the remaining amounts, and leaves the gateways that share the limits. */
@@ -289,6 +313,13 @@ export class RedisLimiter implements Limiter {
     await this.#leases.sync();
   }
 }
+
+/** The end of a window that is over, and that Redis therefore does not have. */
+const OVER = 1;
+
+/** Returns the end of a window that began at a time, or of the period at that time. */
+const endOfWindow = (window: WindowLength, at: number): number =>
+  typeof window === "number" ? at + window : periodEnd(window, at);
 
 /** Returns the status of the limits of some subjects, in their order. */
 function statusesOf(leases: readonly SubjectLease[]): readonly LimitStatus[] {

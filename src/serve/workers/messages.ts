@@ -10,6 +10,7 @@ import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import type { UsageBatch } from "../../usage/counts.ts";
 import type { Source } from "../prepare.ts";
 import type { RecordingAnswers, RecordingCalls } from "./recording_messages.ts";
+import type { AwaitedMessage, TakenMessage } from "./supervised_awaited_calls.ts";
 import type { KeyMessage } from "./supervised_keys.ts";
 import type { LimitAnswers, LimitBatch } from "./worker_leases.ts";
 
@@ -33,6 +34,7 @@ export type WorkerMessage =
   | { readonly type: "limits"; readonly batch: LimitBatch }
   | { readonly type: "recordings"; readonly calls: RecordingCalls }
   | { readonly type: "usage"; readonly batch: UsageBatch }
+  | AwaitedMessage
   | KeyMessage;
 
 /** A configuration that several workers serve. */
@@ -70,6 +72,7 @@ export type SupervisorMessage =
   | { readonly type: "readMetrics"; readonly call: number }
   /** The supervisor has received the batch of usage with this number. */
   | { readonly type: "usageReceived"; readonly batch: number }
+  | TakenMessage
   | {
     readonly type: "readLive";
     readonly call: number;

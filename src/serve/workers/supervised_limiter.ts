@@ -12,6 +12,7 @@
 import { setImmediate } from "node:timers";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import {
+  type Correction,
   isCountedByFirstLease,
   type Lease,
   type Limiter,
@@ -82,6 +83,11 @@ export class SupervisedLimiter implements Limiter {
     return this.#ask(0, [subject], NO_RESERVATION);
   }
 
+  correct(subjects: readonly LimitSubject[], correction: Correction): void {
+    const numbers = this.#toNumbers(subjects);
+    this.#open().batch.corrections.push({ subjects: numbers, ...correction });
+  }
+
   /** Handles the answers to the oldest unanswered batch. */
   answered(states: LimitAnswers): void {
     let read = 0;
@@ -145,7 +151,10 @@ export class SupervisedLimiter implements Limiter {
   /** Returns the next batch to send. */
   #open(): Draft {
     if (this.#draft === undefined) {
-      this.#draft = { batch: { subjects: [], releases: [], questions: [] }, waiting: [] };
+      this.#draft = {
+        batch: { subjects: [], releases: [], corrections: [], questions: [] },
+        waiting: [],
+      };
       setImmediate(() => this.#endTurn());
     }
     return this.#draft;

@@ -14,11 +14,9 @@ import {
   mergePages,
 } from "../../observe/live/exchange_page.ts";
 import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
-import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { addEnded, mergeMetrics } from "../../observe/metrics/metrics_text.ts";
 import { RecordingServer } from "../../durable/recording_server.ts";
-import type { MemoryRecordings } from "../../durable/recording_store_memory.ts";
 import { systemClock } from "../../exchange/clock.ts";
 import { type Change, prepareAll } from "../change.ts";
 import type { Prepared } from "../prepare.ts";
@@ -27,6 +25,7 @@ import { WorkerChanges } from "./changes.ts";
 import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
 import { WorkerKeys } from "./worker_keys.ts";
+import type { Engines } from "../engines.ts";
 import { say, toHealth, type Worker } from "./worker_process.ts";
 import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./messages.ts";
 import { addWorkerMetrics, localDecisionsOf, memoryOf } from "./worker_metrics.ts";
@@ -36,10 +35,8 @@ import { WorkerPool } from "./worker_pool.ts";
 export interface SupervisorOptions {
   /** The number of workers. */
   readonly count: number;
-  /** Counts limits for all workers, if they do not share another engine such as Redis. */
-  readonly limiter: MemoryLimiter;
-  /** Stores recordings for all workers, if they do not share another engine. */
-  readonly recordings: MemoryRecordings;
+  /** Engines that all workers use, unless they share another engine such as Redis. */
+  readonly engines: Pick<Engines, "limiter" | "recordings" | "awaitedCalls">;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
 }
@@ -63,7 +60,8 @@ export class Supervisor implements Serving {
   });
 
   constructor(options: SupervisorOptions) {
-    const { limiter, recordings, report, count } = options;
+    const { engines, report, count } = options;
+    const { limiter, recordings } = engines;
     this.#options = options;
     const pool = this.#pool = new WorkerPool({
       shared: { limiter, recordings: new RecordingServer(recordings, systemClock) },
@@ -260,6 +258,12 @@ export class Supervisor implements Serving {
       case "recordings":
         // The leases of an ended worker would never be renewed.
         return worker.state.name === "ended" ? undefined : worker.recordings.handle(message.calls);
+      case "putAwaited":
+        return void this.#options.engines.awaitedCalls.put(message.name, message.awaited);
+      case "takeAwaited": {
+        const awaited = this.#options.engines.awaitedCalls.take(message.name) ?? null;
+        return this.#say(worker, { type: "takenAwaited", call: message.call, awaited });
+      }
       case "findKeys":
       case "foundKeys":
         return this.#keys.heard(worker, message);

@@ -15,6 +15,7 @@ import { ConfigError } from "../../config/config.ts";
 import type { ListeningChange } from "../listener_set.ts";
 import type { Source } from "../prepare.ts";
 import type { SharedSource, SupervisorMessage, WorkerMessage } from "./messages.ts";
+import { SupervisedAwaitedCalls } from "./supervised_awaited_calls.ts";
 import { SupervisedKeys } from "./supervised_keys.ts";
 import { SupervisedLimiter } from "./supervised_limiter.ts";
 import { SupervisedRecordings } from "./supervised_recordings.ts";
@@ -173,6 +174,7 @@ export class SupervisorConnection {
     say({ type: "limits", batch })
   );
   readonly usage: SupervisedUsage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
+  readonly awaitedCalls: SupervisedAwaitedCalls = new SupervisedAwaitedCalls(say);
   /** The other workers that know keys. */
   readonly keys: SupervisedKeys = new SupervisedKeys(say);
   /** The first configuration. */
@@ -264,6 +266,8 @@ export class SupervisorConnection {
         return this.keys.heard(message);
       case "usageReceived":
         return this.usage.received(message.batch);
+      case "takenAwaited":
+        return this.awaitedCalls.taken(message);
       case "readMetrics":
         return this.#reports?.sendMetrics(message.call);
       case "readLive":

@@ -9,6 +9,7 @@
  */
 import {
   type Amounts,
+  type Correction,
   type LimitSubject,
   NO_AMOUNTS,
   NO_RESERVATION,
@@ -45,12 +46,19 @@ export interface LimitRelease {
   readonly undone?: readonly number[] | undefined;
 }
 
+/** A change of the amounts that an exchange was charged at its end. */
+export interface LimitCorrection extends Correction {
+  /** Numbers of its subjects. */
+  readonly subjects: readonly number[];
+}
+
 /** Questions and settlements of a worker. */
 export interface LimitBatch {
   /** Subjects with their new numbers. */
   readonly subjects: readonly { readonly number: number; readonly subject: LimitSubject }[];
   /** Ended leases and their use. */
   readonly releases: readonly LimitRelease[];
+  readonly corrections: readonly LimitCorrection[];
   readonly questions: readonly LimitQuestion[];
 }
 
@@ -74,9 +82,12 @@ export class WorkerLeases {
   /**
    * Handles a batch synchronously: no other message is handled between a decision and its count.
    */
-  handle({ subjects, releases, questions }: LimitBatch): LimitAnswers {
+  handle({ subjects, releases, corrections, questions }: LimitBatch): LimitAnswers {
     for (const { number, subject } of subjects) this.#subjects[number] = subject;
     for (const release of releases) this.#settle(release);
+    for (const { subjects, ...correction } of corrections) {
+      this.#limiter.correct(this.#subjectsOf(subjects), correction);
+    }
     const states: number[] = [];
     for (const question of questions) this.#answer(question, states);
     return states;

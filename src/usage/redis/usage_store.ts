@@ -66,13 +66,14 @@ const ADD = `if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) t
 local hashes = (#KEYS - 3) / 2
 local function sum(before, more)
   local sums, length, index = {}, 0, 0
-  for count in string.gmatch(before, '%d+') do
+  for count in string.gmatch(before or '', '%d+') do
     length = length + 1
     sums[length] = tonumber(count)
   end
-  for count in string.gmatch(more, '%d+') do
+  for count in string.gmatch(more, '-?%d+') do
     index = index + 1
-    sums[index] = math.min((sums[index] or 0) + tonumber(count), ${Number.MAX_SAFE_INTEGER})
+    local added = (sums[index] or 0) + tonumber(count)
+    sums[index] = math.max(0, math.min(added, ${Number.MAX_SAFE_INTEGER}))
   end
   for n = 1, math.max(length, index) do sums[n] = string.format('%.0f', sums[n]) end
   return table.concat(sums, ' ')
@@ -91,7 +92,7 @@ for step = 1, 2 do
       end
     end
     if not before then grown[tonumber(ARGV[i])] = true end
-    redis.call('HSET', hash, field, before and sum(before, ARGV[i + 4]) or ARGV[i + 4])
+    redis.call('HSET', hash, field, sum(before, ARGV[i + 4]))
   end
   for n in pairs(grown) do
     redis.call('SETBIT', KEYS[1 + step], ARGV[5 + 3 * n], 1)
