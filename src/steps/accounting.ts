@@ -26,7 +26,7 @@ import type { RequestedTariff } from "../operations/requested_tariff.ts";
 import { bytesOf, type Call } from "./call.ts";
 import { CallPrice } from "./call_price.ts";
 import { charge } from "./charge.ts";
-import { mergeRequest } from "./request_usage.ts";
+import { mergeRequest, type RequestUsage } from "./request_usage.ts";
 
 /** A call whose tokens are counted. */
 export interface CountedCall extends EstimatedCall {
@@ -139,11 +139,15 @@ export class Accounting {
   }
 
   /** Adds the facts of a request to its usage. */
-  #merge(usage: TokenUsage, counted: CountedCall, isEstimated: boolean): TokenUsage {
+  #merge(
+    usage: TokenUsage,
+    counted: CountedCall,
+    { isEstimated, isUnstated }: Pick<RequestUsage, "isEstimated" | "isUnstated">,
+  ): TokenUsage {
     const { tariff, provider, model } = counted;
     const region = this.#config.providers[provider]?.region;
     const price = tariff.characters > 0 ? this.#book.find({ provider, model }) : undefined;
-    return mergeRequest(usage, { tariff, region, model, price, isEstimated });
+    return mergeRequest(usage, { tariff, region, model, price, isEstimated, isUnstated });
   }
 
   /**
@@ -165,7 +169,8 @@ export class Accounting {
       reserved: () => counted.reserved ?? this.#estimator.expect(counted),
       used: (output) => this.#estimator.consumed(counted, output),
     });
-    facts.usage = usage && this.#merge(usage, counted, isEstimated);
+    const isUnstated = isEstimated && facts.usage?.input === undefined;
+    facts.usage = usage && this.#merge(usage, counted, { isEstimated, isUnstated });
     if (isEstimated) facts.isEstimated = true;
     else if (usage !== undefined && isWhole) this.#estimator.learn(counted, usage, outputTokens);
   }

@@ -20,16 +20,19 @@ export interface RequestUsage {
   readonly price: Price | undefined;
   /** True if the answer stated nothing, or not all. */
   readonly isEstimated: boolean;
+  /** True if the answer stated nothing. The requested tier and region then count. */
+  readonly isUnstated: boolean;
 }
 
 /** Returns the usage with the facts of its request. */
 export function mergeRequest(usage: TokenUsage, request: RequestUsage): TokenUsage {
-  const { region } = request;
-  const { asked, characters } = request.tariff;
+  const { region, isUnstated } = request;
+  const { asked, characters, tier, geo } = request.tariff;
   const isSpeech = characters > 0 && request.isEstimated;
   const isNamedTwice = request.model !== "" && usage.parts?.[0]?.model !== undefined;
+  const isRequested = isUnstated && (tier !== undefined || geo !== undefined);
   const isComplete = region === undefined && asked === undefined && !isSpeech && !isNamedTwice;
-  if (isComplete) return usage;
+  if (isComplete && !isRequested) return usage;
   const stated = isSpeech ? partsOfSpeech(usage, request) : partsOf(usage);
   const parts = isNamedTwice ? withoutModel(stated) : stated;
   return { ...usage, parts: parts.map((part) => withTariff(part, request)) };
@@ -43,9 +46,11 @@ function withoutModel(parts: readonly UsagePart[]): readonly UsagePart[] {
 
 function withTariff(part: UsagePart, request: RequestUsage): UsagePart {
   const { tariff, model } = part;
-  const { region } = request;
+  const { region, isUnstated } = request;
   const { asked } = request.tariff;
-  const geo = tariff.geo ?? region;
+  const requested = isUnstated ? request.tariff : undefined;
+  const tier = tariff.tier ?? requested?.tier;
+  const geo = tariff.geo ?? requested?.geo ?? region;
   const choices = model === undefined && asked !== undefined
     ? { ...asked, ...tariff.asked }
     : tariff.asked;
@@ -53,6 +58,7 @@ function withTariff(part: UsagePart, request: RequestUsage): UsagePart {
     ...part,
     tariff: {
       ...tariff,
+      ...(tier !== undefined && { tier }),
       ...(geo !== undefined && { geo }),
       ...(choices !== undefined && { asked: choices }),
     },

@@ -1,0 +1,109 @@
+/** Calls whose answers do not state, or state wrongly, a fact that decides what they cost. */
+// runtimes: bun, node
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import type { ExchangeRecord } from "../../src/exchange/record.ts";
+import { startUnderTest, type UnderTest } from "../support/gateway.ts";
+import { type Answering, chunk, type Provider, startProvider } from "../support/provider.ts";
+import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+const KEY = "a-gateway-key-with-a-budget";
+/** A budget that no test reaches. It shows the charge, in 10^-9 USD. */
+const BUDGET = 1000e9;
+const PRICES = {
+  "test-*": {
+    input: 1,
+    output: 10,
+    requests: 5,
+    webSearches: 10,
+    factors: [{ when: { tier: "priority" }, times: 2 }, { when: { geo: "us" }, times: 3 }],
+  },
+  "other-*": { input: 1, output: 10 },
+};
+const JSON_TYPE = { "content-type": "application/json" };
+const EVENTS = { "content-type": "text/event-stream" };
+const toEvent = (data: unknown) => `data: ${JSON.stringify(data)}\n\n`;
+const CHAT = "/v1/chat/completions";
+const MESSAGES = [{ role: "user", content: "Hi" }];
+const ASKED = { model: "test-1", messages: MESSAGES, stream: true };
+
+describe("the charge of a call", () => {
+  let provider: Provider;
+  let under: UnderTest | undefined;
+  let answering: Answering;
+  beforeEach(async () => {
+    provider = await startProvider((response, call) =>
+      call.path === "/v1/models" ? response.end("{}") : answering(response, call)
+    );
+  });
+  afterEach(async () => {
+    await under?.close();
+    await provider.close();
+  });
+
+  const start = async (ofProvider = {}, limits = {}): Promise<UnderTest> =>
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { operations: ["all"], ...ofProvider },
+      config: {
+        prices: PRICES,
+        keys: [{ id: "one", key: KEY, limits: { budget: "1000 USD/month", ...limits } }],
+      },
+    });
+  const toCall = (gateway: UnderTest, fields: unknown, path = CHAT) => ({
+    path,
+    headers: { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` },
+    body: JSON.stringify(fields),
+  });
+  /** Makes a call whose answer is read to its end. */
+  async function call(gateway: UnderTest, fields: unknown, path = CHAT): Promise<ExchangeRecord> {
+    const before = gateway.records.length;
+    await callRaw(gateway.a, toCall(gateway, fields, path));
+    return await gateway.settled(before + 1);
+  }
+  /** Makes a call that is left once a text of its answer has arrived. */
+  async function leave(
+    gateway: UnderTest,
+    fields: unknown,
+    { after, path = CHAT }: { readonly after: string; readonly path?: string },
+  ): Promise<ExchangeRecord> {
+    const before = gateway.records.length;
+    const { socket, received, closed } = openRaw(
+      gateway.a,
+      toRawRequest(gateway.a, toCall(gateway, fields, path)),
+    );
+    await until(() => received().includes(after), "the moment to leave");
+    socket.destroy();
+    await closed;
+    return await gateway.settled(before + 1);
+  }
+  /** The money that was charged so far, in 10^-9 USD. */
+  async function spent(gateway: UnderTest): Promise<number> {
+    const headers = { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` };
+    const answer = await callRaw(gateway.a, { method: "GET", path: "/v1/models", headers });
+    return BUDGET - Number(/"spend";r=(\d+)/.exec(answer.headers.ratelimit ?? "")?.[1] ?? NaN);
+  }
+  /** Cost of estimated tokens at the standard tariff, and of one call. */
+  const costOf = ({ usage }: ExchangeRecord, factor: number) =>
+    (1000 * (usage?.input ?? NaN) + 10_000 * (usage?.output ?? NaN)) * factor + 5_000_000;
+
+  it("is by the tier and the region that its caller asked for, if the answer broke off", async () => {
+    answering = (response) => response.writeHead(200, EVENTS).write(chunk("Hello"));
+    const gateway = await start();
+    const dear = { ...ASKED, service_tier: "priority", inference_geo: "us" };
+    const record = await leave(gateway, dear, { after: "Hello" });
+    assert.equal(record.isEstimated, true);
+    assert.equal(await spent(gateway), costOf(record, 2 * 3));
+  });
+
+  it("admits a call under a strict budget that asks for the standard tier only", async () => {
+    const usage = { input_tokens: 10, output_tokens: 0 };
+    answering = (response) =>
+      response.writeHead(200, JSON_TYPE).end(JSON.stringify({ type: "message", usage }));
+    const gateway = await start({ maxOutput: 100 }, { mode: "strict" });
+    const fields = { ...ASKED, stream: false, max_tokens: 10, service_tier: "standard_only" };
+    const { status } = await call(gateway, fields, "/v1/messages");
+    assert.equal(status, 200);
+  });
+});
