@@ -97,6 +97,16 @@ describe("the charge of a call", () => {
     assert.equal(await spent(gateway), costOf(record, 2 * 3));
   });
 
+  it("is not the cost that the provider stated for the begin of a stream", async () => {
+    const usage = { prompt_tokens: 10, completion_tokens: 1, total_tokens: 11, cost: 0.000_000_001 };
+    const begin = toEvent({ choices: [], usage }) + chunk("word ".repeat(200));
+    answering = (response) => response.writeHead(200, EVENTS).write(begin);
+    const gateway = await start({ statesCost: true });
+    const record = await leave(gateway, ASKED, { after: "word word" });
+    assert.equal(record.isEstimated, true);
+    assert.equal(await spent(gateway), costOf(record, 1));
+  });
+
   it("admits a call under a strict budget that asks for the standard tier only", async () => {
     const usage = { input_tokens: 10, output_tokens: 0 };
     answering = (response) =>
