@@ -107,6 +107,15 @@ describe("the charge of a call", () => {
     assert.equal(await spent(gateway), costOf(record, 1));
   });
 
+  it("counts all stated tokens under a limit of tokens, also if the total is too small", async () => {
+    const usage = { prompt_tokens: 1000, completion_tokens: 50, total_tokens: 0 };
+    answering = (response) =>
+      response.writeHead(200, JSON_TYPE).end(JSON.stringify({ choices: [], usage }));
+    const gateway = await start();
+    const { usage: stated } = await call(gateway, { ...ASKED, stream: false });
+    assert.equal(stated?.total, 1050);
+  });
+
   it("admits a call under a strict budget that asks for the standard tier only", async () => {
     const usage = { input_tokens: 10, output_tokens: 0 };
     answering = (response) =>
