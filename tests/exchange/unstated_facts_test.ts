@@ -116,6 +116,15 @@ describe("the charge of a call", () => {
     assert.equal(stated?.total, 1050);
   });
 
+  it("is not that of the standard tier if the name of the tier is too long to be kept", async () => {
+    const usage = { prompt_tokens: 1000, completion_tokens: 0, total_tokens: 1000 };
+    const answer = { choices: [], usage, service_tier: "x".repeat(300) };
+    answering = (response) => response.writeHead(200, JSON_TYPE).end(JSON.stringify(answer));
+    const gateway = await start();
+    await call(gateway, { ...ASKED, stream: false });
+    assert.equal(await spent(gateway), 2 * 3 * 1_000_000 + 5_000_000, "the dearest factors");
+  });
+
   it("admits a call under a strict budget that asks for the standard tier only", async () => {
     const usage = { input_tokens: 10, output_tokens: 0 };
     answering = (response) =>
