@@ -125,6 +125,21 @@ describe("the charge of a call", () => {
     assert.equal(await spent(gateway), 2 * 3 * 1_000_000 + 5_000_000, "the dearest factors");
   });
 
+  it("has the searches of an event that is longer than 64 kB", async () => {
+    const parts = [{ text: "x".repeat(100_000) }];
+    const groundingMetadata = { webSearchQueries: ["one", "two"] };
+    const answer = {
+      candidates: [{ content: { parts }, groundingMetadata, finishReason: "STOP" }],
+      usageMetadata: { promptTokenCount: 10, candidatesTokenCount: 10, totalTokenCount: 20 },
+      modelVersion: "gemini-3-pro",
+    };
+    answering = (response) => response.writeHead(200, EVENTS).end(toEvent(answer));
+    const gateway = await start();
+    const path = "/v1/models/test-1:streamGenerateContent?alt=sse";
+    const { usage } = await call(gateway, { model: "test-1", contents: [] }, path);
+    assert.equal(usage?.parts?.[0]?.classes.webSearches, 2);
+  });
+
   it("admits a call under a strict budget that asks for the standard tier only", async () => {
     const usage = { input_tokens: 10, output_tokens: 0 };
     answering = (response) =>
