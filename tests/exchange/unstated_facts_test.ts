@@ -140,6 +140,20 @@ describe("the charge of a call", () => {
     assert.equal(usage?.parts?.[0]?.classes.webSearches, 2);
   });
 
+  it("is that of a stream if events answer a request without the field for it", async () => {
+    const content = { parts: [{ text: "word ".repeat(20) }] };
+    answering = (response) =>
+      response.writeHead(200, EVENTS).write(
+        toEvent({ candidates: [{ content }] }),
+        () => response.destroy(),
+      );
+    const gateway = await start();
+    const path = "/v1/models/test-1:streamGenerateContent?alt=sse";
+    const { stream, usage } = await call(gateway, { model: "test-1", contents: [] }, path);
+    assert.equal(stream, true);
+    assert.ok((usage?.output ?? NaN) < 100, `${usage?.output} tokens of output`);
+  });
+
   it("admits a call under a strict budget that asks for the standard tier only", async () => {
     const usage = { input_tokens: 10, output_tokens: 0 };
     answering = (response) =>
