@@ -147,7 +147,17 @@ export class Accounting {
     const { tariff, provider, model } = counted;
     const region = this.#config.providers[provider]?.region;
     const price = tariff.characters > 0 ? this.#book.find({ provider, model }) : undefined;
-    return mergeRequest(usage, { tariff, region, model, price, isEstimated, isUnstated });
+    const isPriced = (answering: string): boolean =>
+      this.#book.find({ provider, model: answering }) !== undefined;
+    return mergeRequest(usage, {
+      tariff,
+      region,
+      model,
+      price,
+      isPriced,
+      isEstimated,
+      isUnstated,
+    });
   }
 
   /**

@@ -20,6 +20,7 @@ const PRICES = {
     factors: [{ when: { tier: "priority" }, times: 2 }, { when: { geo: "us" }, times: 3 }],
   },
   "other-*": { input: 1, output: 10 },
+  "dear-*": { input: 100, output: 1000 },
 };
 const JSON_TYPE = { "content-type": "application/json" };
 const EVENTS = { "content-type": "text/event-stream" };
@@ -123,6 +124,39 @@ describe("the charge of a call", () => {
     const gateway = await start();
     await call(gateway, { ...ASKED, stream: false });
     assert.equal(await spent(gateway), 2 * 3 * 1_000_000 + 5_000_000, "the dearest factors");
+  });
+
+  it("is by the model that answered, if the body named another one than the path", async () => {
+    const usageMetadata = { promptTokenCount: 1000, candidatesTokenCount: 0, totalTokenCount: 1000 };
+    let modelVersion = "dear-1";
+    answering = (response) =>
+      response.writeHead(200, JSON_TYPE).end(
+        JSON.stringify({ candidates: [], usageMetadata, modelVersion }),
+      );
+    const gateway = await start();
+    const fields = { model: "other-1", contents: [] };
+    await call(gateway, fields, "/v1/models/dear-1:generateContent");
+    const dear = await spent(gateway);
+    assert.equal(dear, 100 * 1_000_000);
+    for (const version of ["other-1-2026-11-26", "unknown-1"]) {
+      modelVersion = version;
+      const before = await spent(gateway);
+      const { usage } = await call(gateway, fields, "/v1/models/other-1:generateContent");
+      assert.equal(usage?.parts?.[0]?.model, undefined);
+      assert.equal(await spent(gateway), before + 1_000_000, version);
+    }
+  });
+
+  it("is that of the model that replaced another one before its first token", async () => {
+    const counts = { input_tokens: 1000, output_tokens: 0 };
+    const iterations = [{ type: "fallback_message", model: "dear-1", ...counts }];
+    const usage = { ...counts, iterations };
+    answering = (response) =>
+      response.writeHead(200, JSON_TYPE).end(JSON.stringify({ type: "message", usage }));
+    const gateway = await start();
+    const fields = { model: "other-1", messages: MESSAGES, max_tokens: 10 };
+    await call(gateway, fields, "/v1/messages");
+    assert.equal(await spent(gateway), 100 * 1_000_000);
   });
 
   it("has the searches of an event that is longer than 64 kB", async () => {
