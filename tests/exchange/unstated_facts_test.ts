@@ -29,6 +29,12 @@ const CHAT = "/v1/chat/completions";
 const MESSAGES = [{ role: "user", content: "Hi" }];
 const ASKED = { model: "test-1", messages: MESSAGES, stream: true };
 
+/** A schema of 400 kB: answers repeat the tools of their request. */
+const SCHEMA = Object.fromEntries(
+  Array.from({ length: 30_000 }, (_, index) => [`name_${index}`, 1]),
+);
+const TOOLS = [{ type: "function", name: "f", parameters: SCHEMA }];
+
 describe("the charge of a call", () => {
   let provider: Provider;
   let under: UnderTest | undefined;
@@ -186,6 +192,28 @@ describe("the charge of a call", () => {
     const { stream, usage } = await call(gateway, { model: "test-1", contents: [] }, path);
     assert.equal(stream, true);
     assert.ok((usage?.output ?? NaN) < 100, `${usage?.output} tokens of output`);
+  });
+
+  it("has the searches of a response that repeats long tools", async () => {
+    const output = [{ type: "file_search_call", status: "completed" }];
+    const usage = { input_tokens: 10, output_tokens: 0, total_tokens: 10 };
+    const answer = JSON.stringify({ status: "completed", output, tools: TOOLS, usage });
+    answering = (response) => response.writeHead(200, JSON_TYPE).end(answer);
+    const gateway = await start();
+    const made = await call(gateway, { model: "test-1", input: "Hi" }, "/v1/responses");
+    assert.equal(made.usage?.parts?.[0]?.classes.fileSearches, 1);
+  });
+
+  it("is what the end of a stream states that repeats long tools and a long schema", async () => {
+    const usage = { input_tokens: 10, output_tokens: 5000, total_tokens: 5010 };
+    const text = { format: { type: "json_schema", schema: SCHEMA } };
+    const response = { status: "completed", output: [], text, tools: TOOLS, usage };
+    const end = toEvent({ type: "response.completed", response });
+    answering = (answer) => answer.writeHead(200, EVENTS).end(`event: response.completed\n${end}`);
+    const gateway = await start();
+    const fields = { model: "test-1", input: "Hi", stream: true };
+    const record = await call(gateway, fields, "/v1/responses");
+    assert.deepEqual([record.outcome, record.usage?.total], ["ok", 5010]);
   });
 
   it("admits a call under a strict budget that asks for the standard tier only", async () => {
