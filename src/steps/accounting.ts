@@ -7,7 +7,7 @@
 import type { Config } from "../config/config.ts";
 import { PriceBook } from "../config/price_book.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { TokenUsage } from "../exchange/billing.ts";
+import { isPlausible, type TokenUsage } from "../exchange/billing.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import { isJson } from "../inbound/body.ts";
 import { parseView } from "../inbound/json_guard.ts";
@@ -167,19 +167,21 @@ export class Accounting {
   #complete(counted: CountedCall, exchange: Exchange, { outcome, code }: Settlement): void {
     const { facts, outputTokens, answeredStatus } = exchange;
     const isWhole = outcome === "ok" || exchange.isCompleteWithoutCaller;
+    // An absurd statement must not use up a limit that others share.
+    const stated = facts.usage && isPlausible(facts.usage) ? facts.usage : undefined;
     const { usage, isEstimated } = charge({
       isCalled: facts.calledMs !== undefined,
       status: answeredStatus,
       isWhole,
       code,
       isLive: facts.stream === true && !counted.isBackground,
-      stated: facts.usage,
+      stated,
       countedOutput: outputTokens,
     }, {
       reserved: () => counted.reserved ?? this.#estimator.expect(counted),
       used: (output) => this.#estimator.consumed(counted, output),
     });
-    const isUnstated = isEstimated && facts.usage?.input === undefined;
+    const isUnstated = isEstimated && stated?.input === undefined;
     facts.usage = usage && this.#merge(usage, counted, { isEstimated, isUnstated });
     if (isEstimated) facts.isEstimated = true;
     else if (usage !== undefined && isWhole) this.#estimator.learn(counted, usage, outputTokens);

@@ -123,6 +123,16 @@ describe("the charge of a call", () => {
     assert.equal(stated?.total, 1050);
   });
 
+  it("is estimated if no answer can have as many tokens as are stated", async () => {
+    const usage = { prompt_tokens: 9e15, completion_tokens: 1, total_tokens: 9e15 };
+    answering = (response) =>
+      response.writeHead(200, JSON_TYPE).end(JSON.stringify({ choices: [], usage }));
+    const gateway = await start();
+    const record = await call(gateway, { ...ASKED, stream: false });
+    assert.equal(record.isEstimated, true);
+    assert.equal(await spent(gateway), costOf(record, 1));
+  });
+
   it("is not that of the standard tier if the name of the tier is too long to be kept", async () => {
     const usage = { prompt_tokens: 1000, completion_tokens: 0, total_tokens: 1000 };
     const answer = { choices: [], usage, service_tier: "x".repeat(300) };
