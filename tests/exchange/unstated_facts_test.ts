@@ -105,7 +105,12 @@ describe("the charge of a call", () => {
   });
 
   it("is not the cost that the provider stated for the begin of a stream", async () => {
-    const usage = { prompt_tokens: 10, completion_tokens: 1, total_tokens: 11, cost: 0.000_000_001 };
+    const usage = {
+      prompt_tokens: 10,
+      completion_tokens: 1,
+      total_tokens: 11,
+      cost: 0.000_000_001,
+    };
     const begin = toEvent({ choices: [], usage }) + chunk("word ".repeat(200));
     answering = (response) => response.writeHead(200, EVENTS).write(begin);
     const gateway = await start({ statesCost: true });
@@ -143,7 +148,11 @@ describe("the charge of a call", () => {
   });
 
   it("is by the model that answered, if the body named another one than the path", async () => {
-    const usageMetadata = { promptTokenCount: 1000, candidatesTokenCount: 0, totalTokenCount: 1000 };
+    const usageMetadata = {
+      promptTokenCount: 1000,
+      candidatesTokenCount: 0,
+      totalTokenCount: 1000,
+    };
     let modelVersion = "dear-1";
     answering = (response) =>
       response.writeHead(200, JSON_TYPE).end(
