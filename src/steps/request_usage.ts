@@ -45,8 +45,8 @@ const VERSION = /^[-@:](?:\d{3}|\d{4}-?\d{2}-?\d{2})$/;
 
 /**
  * Returns whether the answer names the model that the caller named, in another way. A caller can
- * name a cheap model in a field that its provider ignores, so a different model with a price of its
- * own counts.
+ * name a cheap model in a field that its provider ignores, so a different model with a price
+ * counts.
  */
 function isOfNamedModel({ parts }: TokenUsage, { model, isPriced }: RequestUsage): boolean {
   const answering = parts?.[0]?.model;

@@ -1,4 +1,4 @@
-/** Calls whose answers do not state, or state wrongly, a fact that decides what they cost. */
+/** The cost of calls whose answers leave out a fact that decides about it, or state it wrongly. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -223,7 +223,7 @@ describe("the charge of a call", () => {
     assert.equal(made.usage?.parts?.[0]?.classes.fileSearches, 1);
   });
 
-  it("is what the end of a stream states that repeats long tools and a long schema", async () => {
+  it("is the usage at the end of a stream that repeats long tools and a long schema", async () => {
     const usage = { input_tokens: 10, output_tokens: 5000, total_tokens: 5010 };
     const text = { format: { type: "json_schema", schema: SCHEMA } };
     const response = { status: "completed", output: [], text, tools: TOOLS, usage };
