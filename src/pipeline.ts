@@ -301,7 +301,8 @@ function toAnswerHeaders(
   if (gateway.listsWithheld) {
     facts.withheld = { ...facts.withheld, response: listWithheld(headers, crossed) };
   }
-  if (operation.body !== "none") facts.stream ??= isEvents;
+  // Some interfaces ask for a stream in their path, which no field of the body shows.
+  if (operation.body !== "none") facts.stream = facts.stream === true || isEvents;
   return exchange.addHeaders(crossed);
 }
 

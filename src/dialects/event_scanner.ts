@@ -71,13 +71,16 @@ export abstract class EventScanner {
   #skeleton: JsonSkeleton | undefined;
   #hasEndedInLine = false;
   readonly #content: ContentCounter;
+  readonly #listDepth: number | undefined;
 
   /**
    * @param contentMarks Marks of events with and without content; none if all events can have
    * content
+   * @param listDepth Depth of the lists that are read in an event that is too long to be kept
    */
-  constructor(contentMarks: ContentMarks = NO_MARKS) {
+  constructor(contentMarks: ContentMarks = NO_MARKS, listDepth?: number) {
     this.#content = new ContentCounter(contentMarks);
+    this.#listDepth = listDepth;
   }
 
   /** Estimated tokens of output so far. */
@@ -260,7 +263,7 @@ export abstract class EventScanner {
   /** Joins a line of data to the earlier lines of its event. Together they are one text. */
   #addData(bytes: Uint8Array, start: number, end: number): void {
     const isFirst = this.#data === undefined && this.#skeleton === undefined;
-    const skeleton = this.#skeleton ??= new JsonSkeleton();
+    const skeleton = this.#skeleton ??= new JsonSkeleton(this.#listDepth);
     if (this.#data !== undefined) skeleton.push(this.#data, this.#dataStart, this.#dataEnd);
     this.#data = undefined;
     if (!isFirst) skeleton.push(LINE_END, 0, 1);

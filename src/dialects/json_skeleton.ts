@@ -11,6 +11,7 @@ const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
 const QUOTE = 0x22;
+const COMMA = 0x2c;
 const OPEN_ARRAY = 0x5b;
 const BACKSLASH = 0x5c;
 const CLOSE_ARRAY = 0x5d;
@@ -22,8 +23,9 @@ const MAX_OBJECT_DEPTH = 5;
 /** `choices`, `response.output` and the lists in an object of usage are read. */
 const MAX_ARRAY_DEPTH = 3;
 /**
- * Size from which further objects in long lists are left out, so that the rest of the text still
- * fits. Characters.
+ * Size from which further objects in long lists are left out, and the rest of objects in them and
+ * of the deepest objects, so that the rest of the text still fits. Callers choose the size of some,
+ * such as schemas. Characters.
  */
 const MAX_LISTED = 49_152;
 /** The longest escape, such as `\u0065`. Characters. */
@@ -156,11 +158,20 @@ export class JsonSkeleton {
       if (this.#emptyDepth === this.#depth) this.#emptyDepth = 0;
       if (this.#longDepth === this.#depth) this.#longDepth = 0;
       this.#depth--;
+    } else if (byte === COMMA && this.#emptyDepth === 0 && this.#isRestLeftOut) {
+      this.#emptyDepth = this.#depth;
     } else if (byte === QUOTE) {
       this.#isInString = true;
       this.#stringLeft = MAX_STRING;
     }
     this.#keep(byte);
+  }
+
+  /** True if the rest of the open object or array is left out, after one of its commas. */
+  get #isRestLeftOut(): boolean {
+    const isDeep = this.#depth >= MAX_OBJECT_DEPTH ||
+      (this.#longDepth !== 0 && this.#depth > this.#longDepth);
+    return isDeep && this.#kept.length > MAX_LISTED;
   }
 
   /** Decides whether the content of an object or array is kept. */

@@ -16,7 +16,7 @@ import { WordSearch } from "./word_search.ts";
 
 /** Parts of the keys that state usage or searches, such as `groundingMetadata`. */
 const STATEMENTS = new WordSearch(['"usage"', '"usageM', "Metrics", "billed_", "roundin"]);
-/** Depth of the lists of searches in a plain answer. */
+/** Depth of the lists of searches in an answer or an event. */
 const SEARCHES_DEPTH = 5;
 const utf8 = new TextDecoder();
 
@@ -27,6 +27,10 @@ class OpaqueScanner extends EventScanner implements StreamScanner {
   readonly isDone = false;
   #any: AnyUsage | undefined;
   #byteLength = 0;
+
+  constructor() {
+    super(undefined, SEARCHES_DEPTH);
+  }
 
   get usage(): TokenUsage | undefined {
     return this.#any?.usage;

@@ -124,9 +124,10 @@ function readCounts(
   const input = countIn(usage, inputName);
   const output = countIn(usage, outputName);
   const stated = fieldOf(usage, "total_tokens");
-  const sum = input !== undefined && output !== undefined ? input + output : undefined;
-  const total = isCount(stated) ? stated : sum;
-  if (total === undefined) return undefined;
+  const isSum = input !== undefined && output !== undefined;
+  if (!isCount(stated) && !isSum) return undefined;
+  const sum = (input ?? 0) + (output ?? 0);
+  const total = isCount(stated) ? Math.max(stated, sum) : sum;
   const rest = Math.max(0, total - (input ?? 0) - (output ?? 0));
   if (rest === 0) return { total, input, output, rest };
   if (isInputOnly && output === undefined) return { total, input: total, output, rest: 0 };

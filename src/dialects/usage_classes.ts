@@ -15,7 +15,7 @@ import type {
 /** Names of the standard tier and of no particular region. */
 const STANDARD_TIERS: ReadonlySet<string> = new Set(["default", "standard", "auto", "on_demand"]);
 const STANDARD_GEOS: ReadonlySet<string> = new Set(["global", "not_available"]);
-/** The longest name that is read. Characters. */
+/** Names are cut to this length, because they are stored. Characters. */
 const MAX_NAME_LENGTH = 256;
 
 type Classes = Partial<Record<BillingClass, number>>;
@@ -53,10 +53,9 @@ export function listIn(value: unknown, name: string): readonly unknown[] {
   return Array.isArray(list) ? list : [];
 }
 
-/** Reads a name; `undefined` for other values and for a text that is too long. */
+/** Reads a name; `undefined` for other values. */
 export function nameOf(value: unknown): string | undefined {
-  const isName = typeof value === "string" && value !== "" && value.length <= MAX_NAME_LENGTH;
-  return isName ? value : undefined;
+  return typeof value === "string" && value !== "" ? value.slice(0, MAX_NAME_LENGTH) : undefined;
 }
 
 /** Reads the tier that served a call; `undefined` for the standard one. */

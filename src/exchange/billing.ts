@@ -173,3 +173,19 @@ export function sumOf(amounts: ClassAmounts, classes: readonly BillingClass[]): 
   for (const name of classes) sum += amounts[name] ?? 0;
   return sum;
 }
+
+/**
+ * Limit of plausible token counts. A provider that states more is mistaken: no answer of a model
+ * has so many.
+ */
+const MAX_TOKENS = 1e12;
+
+const isPlausibleAmount = (amount: number): boolean => amount >= 0 && amount <= MAX_TOKENS;
+
+/** Returns whether all numbers of a usage are plausible. */
+export function isPlausible(usage: TokenUsage): boolean {
+  const { total, input = 0, output = 0, cached = 0, reasoning = 0, parts } = usage;
+  if (Math.max(total, input, output, cached, reasoning) > MAX_TOKENS) return false;
+  return parts === undefined ||
+    parts.every(({ classes }) => Object.values(classes).every(isPlausibleAmount));
+}

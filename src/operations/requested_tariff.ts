@@ -57,19 +57,26 @@ const PAID_TOOLS: readonly (readonly [start: string, unit: UnitClass])[] = [
 
 /** Form of a choice. A longer text could be a prompt, and is not recorded. */
 const CHOICE = /^[\w.:-]{1,32}$/;
+/** Name of a tier or region that is not of that form. It has no price. */
+const UNNAMED = "(other)";
 
 const isText = (value: unknown): value is string => typeof value === "string";
 const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0;
 
-/**
- * Returns the requested tier as answers name it: `fast` is answered as `priority` at OpenAI, and
- * `speed` has precedence at Anthropic.
- */
+const readName = (value: string): string => CHOICE.test(value) ? value : UNNAMED;
+
+/** Tiers that answers name differently: the first is OpenAI's, the second is Anthropic's. */
+const ANSWERED_TIERS: ReadonlyMap<string, string> = new Map([
+  ["fast", "priority"],
+  ["standard_only", "standard"],
+]);
+
+/** Returns the requested tier as answers name it. `speed` has precedence at Anthropic. */
 function readTier({ service_tier: tier, speed }: Fields): string | undefined {
   if (speed === "fast") return "fast";
   if (!isText(tier) || tier === "auto") return undefined;
-  return tier === "fast" ? "priority" : tier;
+  return ANSWERED_TIERS.get(tier) ?? readName(tier);
 }
 
 function readTools(tools: unknown, mostCalls: unknown): PaidTool[] {
@@ -99,7 +106,7 @@ export function readTariff(fields: Fields, isSpeech = false): RequestedTariff {
   if (search !== undefined) tools.push({ unit: "webSearches", most: undefined });
   return {
     tier: readTier(fields),
-    geo: isText(geo) ? geo : undefined,
+    geo: isText(geo) ? readName(geo) : undefined,
     asked: asked.length === 0 ? undefined : Object.fromEntries(asked),
     tools,
     hasAudioOutput: Array.isArray(modalities) && modalities.includes("audio"),

@@ -7,7 +7,7 @@
 import type { Config } from "../config/config.ts";
 import { PriceBook } from "../config/price_book.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { TokenUsage } from "../exchange/billing.ts";
+import { isPlausible, type TokenUsage } from "../exchange/billing.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import { isJson } from "../inbound/body.ts";
 import { parseView } from "../inbound/json_guard.ts";
@@ -27,7 +27,7 @@ import type { AwaitedCall } from "./awaited_call.ts";
 import { bytesOf, type Call } from "./call.ts";
 import { CallPrice, chargeUsage } from "./call_price.ts";
 import { charge } from "./charge.ts";
-import { mergeRequest } from "./request_usage.ts";
+import { mergeRequest, type RequestUsage } from "./request_usage.ts";
 
 /** A call whose tokens are counted. */
 export interface CountedCall extends EstimatedCall {
@@ -141,7 +141,7 @@ export class Accounting {
 
   /** Adds the facts of a request to usage that its provider stated later. */
   completeStated(usage: TokenUsage, call: AwaitedCall): TokenUsage {
-    return this.#merge(usage, call, false);
+    return this.#merge(usage, call, { isEstimated: false, isUnstated: false });
   }
 
   /** Returns the amounts that limits count for the usage of a call whose request is over. */
@@ -159,11 +159,21 @@ export class Accounting {
   #merge(
     usage: TokenUsage,
     { tariff, provider, model }: Pick<CountedCall, "tariff" | "provider" | "model">,
-    isEstimated: boolean,
+    { isEstimated, isUnstated }: Pick<RequestUsage, "isEstimated" | "isUnstated">,
   ): TokenUsage {
     const region = this.#config.providers[provider]?.region;
     const price = tariff.characters > 0 ? this.#book.find({ provider, model }) : undefined;
-    return mergeRequest(usage, { tariff, region, model, price, isEstimated });
+    const isPriced = (answering: string): boolean =>
+      this.#book.find({ provider, model: answering }) !== undefined;
+    return mergeRequest(usage, {
+      tariff,
+      region,
+      model,
+      price,
+      isPriced,
+      isEstimated,
+      isUnstated,
+    });
   }
 
   /**
@@ -173,19 +183,22 @@ export class Accounting {
   #complete(counted: CountedCall, exchange: Exchange, { outcome, code }: Settlement): void {
     const { facts, outputTokens, answeredStatus } = exchange;
     const isWhole = outcome === "ok" || exchange.isCompleteWithoutCaller;
+    // An absurd statement must not use up a limit that others share.
+    const stated = facts.usage && isPlausible(facts.usage) ? facts.usage : undefined;
     const { usage, isEstimated } = charge({
       isCalled: facts.calledMs !== undefined,
       status: answeredStatus,
       isWhole,
       code,
       isLive: facts.stream === true && !counted.isBackground,
-      stated: facts.usage,
+      stated,
       countedOutput: outputTokens,
     }, {
       reserved: () => counted.reserved ?? this.#estimator.expect(counted),
       used: (output) => this.#estimator.consumed(counted, output),
     });
-    facts.usage = usage && this.#merge(usage, counted, isEstimated);
+    const isUnstated = isEstimated && stated?.input === undefined;
+    facts.usage = usage && this.#merge(usage, counted, { isEstimated, isUnstated });
     if (isEstimated) facts.isEstimated = true;
     else if (usage !== undefined && isWhole) this.#estimator.learn(counted, usage, outputTokens);
   }

@@ -98,8 +98,9 @@ export function charge(end: CallEnd, estimates: CallEstimates): Charge {
   const estimate = isRelayed ? estimates.used(countedOutput) : estimates.reserved();
   const { input = estimate.input } = stated ?? {};
   const { output } = estimate;
+  const { statedCost: _, ...sums } = stated ?? { total: 0 }; // the cost of the begin only
   const usage = {
-    ...stated,
+    ...sums,
     input,
     output,
     total: input + output,

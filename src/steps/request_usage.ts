@@ -18,21 +18,41 @@ export interface RequestUsage {
   readonly model: string;
   /** Price of the model, for speech. */
   readonly price: Price | undefined;
+  /** Returns whether a model that an answer names has a price. */
+  readonly isPriced: (model: string) => boolean;
   /** True if the answer stated nothing, or not all. */
   readonly isEstimated: boolean;
+  /** True if the answer stated nothing. The requested tier and region then count. */
+  readonly isUnstated: boolean;
 }
 
 /** Returns the usage with the facts of its request. */
 export function mergeRequest(usage: TokenUsage, request: RequestUsage): TokenUsage {
-  const { region } = request;
-  const { asked, characters } = request.tariff;
+  const { region, isUnstated } = request;
+  const { asked, characters, tier, geo } = request.tariff;
   const isSpeech = characters > 0 && request.isEstimated;
-  const isNamedTwice = request.model !== "" && usage.parts?.[0]?.model !== undefined;
+  const isNamedTwice = isOfNamedModel(usage, request);
+  const isRequested = isUnstated && (tier !== undefined || geo !== undefined);
   const isComplete = region === undefined && asked === undefined && !isSpeech && !isNamedTwice;
-  if (isComplete) return usage;
+  if (isComplete && !isRequested) return usage;
   const stated = isSpeech ? partsOfSpeech(usage, request) : partsOf(usage);
   const parts = isNamedTwice ? withoutModel(stated) : stated;
   return { ...usage, parts: parts.map((part) => withTariff(part, request)) };
+}
+
+/** Ends of a model's name that only say which version answered, such as `-001`. */
+const VERSION = /^[-@:](?:\d{3}|\d{4}-?\d{2}-?\d{2})$/;
+
+/**
+ * Returns whether the answer names the model that the caller named, in another way. A caller can
+ * name a cheap model in a field that its provider ignores, so a different model with a price
+ * counts.
+ */
+function isOfNamedModel({ parts }: TokenUsage, { model, isPriced }: RequestUsage): boolean {
+  const answering = parts?.[0]?.model;
+  if (model === "" || answering === undefined) return false;
+  const isVersion = answering.startsWith(model) && VERSION.test(answering.slice(model.length));
+  return answering === model || isVersion || !isPriced(answering);
 }
 
 /** Removes the model that answered, because the caller named it, from all parts that it made. */
@@ -43,9 +63,11 @@ function withoutModel(parts: readonly UsagePart[]): readonly UsagePart[] {
 
 function withTariff(part: UsagePart, request: RequestUsage): UsagePart {
   const { tariff, model } = part;
-  const { region } = request;
+  const { region, isUnstated } = request;
   const { asked } = request.tariff;
-  const geo = tariff.geo ?? region;
+  const requested = isUnstated ? request.tariff : undefined;
+  const tier = tariff.tier ?? requested?.tier;
+  const geo = tariff.geo ?? requested?.geo ?? region;
   const choices = model === undefined && asked !== undefined
     ? { ...asked, ...tariff.asked }
     : tariff.asked;
@@ -53,6 +75,7 @@ function withTariff(part: UsagePart, request: RequestUsage): UsagePart {
     ...part,
     tariff: {
       ...tariff,
+      ...(tier !== undefined && { tier }),
       ...(geo !== undefined && { geo }),
       ...(choices !== undefined && { asked: choices }),
     },

@@ -9,7 +9,13 @@ import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { PricedModel } from "../config/price_book.ts";
 import type { Price } from "../config/prices.ts";
-import { partsOf, requestPartOf, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
+import {
+  isPlausible,
+  partsOf,
+  requestPartOf,
+  type TokenUsage,
+  type UsagePart,
+} from "../exchange/billing.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver, RestatedCall } from "../exchange/observer.ts";
 import { isSuccess } from "../http/message.ts";
@@ -37,11 +43,6 @@ const FLUSH_MS = 1000;
  * Milliseconds.
  */
 const [CLOSE_TRIES, CLOSE_PAUSE_MS] = [20, 250];
-/**
- * Limit of plausible token counts. A provider that states more is mistaken: no answer of a model
- * has so many.
- */
-const MAX_TOKENS = 1e12;
 /** Maximum number of a provider's models that are remembered as existing. */
 const MAX_KNOWN = 1000;
 /** Maximum number of tariffs that are counted by name. */
@@ -50,16 +51,6 @@ const MAX_TARIFFS = 1000;
 const UNKNOWN_STATED = `${OTHER},,,stated`;
 /** Number of decimals of a stated cost that are counted. */
 const STATED_DECIMALS = 10;
-
-const isPlausible = (amount: number): boolean => amount >= 0 && amount <= MAX_TOKENS;
-
-/** True if all numbers are plausible. */
-function isSound(usage: TokenUsage): boolean {
-  const { total, input = 0, output = 0, cached = 0, reasoning = 0, parts } = usage;
-  if (Math.max(total, input, output, cached, reasoning) > MAX_TOKENS) return false;
-  return parts === undefined ||
-    parts.every(({ classes }) => Object.values(classes).every(isPlausible));
-}
 
 /**
  * Returns a stated cost in 10^-10 of the currency, rounded up; `undefined` if it is not a plausible
@@ -165,7 +156,7 @@ export class UsageMeter implements ExchangeObserver {
     const endedAt = record.startedAt + record.durationMs;
     const table = this.#tableOf(endedAt - endedAt % HOUR_MS);
     const { usage } = record;
-    if (usage !== undefined && isSound(usage)) this.#addUsage(table, names, record, usage);
+    if (usage !== undefined && isPlausible(usage)) this.#addUsage(table, names, record, usage);
     else countUnbilled(table.open(names).counts, record);
     this.#flushLater();
   }

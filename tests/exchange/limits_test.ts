@@ -140,10 +140,10 @@ describe("limits", () => {
       ],
       "a stream that states it at every chunk": [
         "text/event-stream",
-        `${usageChunk(tokens(1))}${usageChunk(tokens(2))}${chunk(null, "stop")}${
-          usageChunk(tokens(3))
+        `${usageChunk(tokens(11))}${usageChunk(tokens(12))}${chunk(null, "stop")}${
+          usageChunk(tokens(13))
         }${DONE}`,
-        3,
+        13,
       ],
       "a stream with null": [
         "text/event-stream",

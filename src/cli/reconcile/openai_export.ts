@@ -30,6 +30,9 @@ const KINDS: readonly [kind: CostKind, pattern: RegExp][] = [
 /** A line item of a model, such as `gpt-6.2-sol-2026-10-01, cached input`. */
 const OF_MODEL = /^([\w.:-]+), .*\b(?:input|output|cached|cache|tokens?|audio|image|text)\b/i;
 
+/** The results that count searches of the web. */
+const WEB_SEARCHES = "organization.usage.web_searches.result";
+
 /** Finds the kind of a line item, and its model if it is of one. */
 function readLine(line: string): { readonly kind: CostKind; readonly name: string } {
   const model = OF_MODEL.exec(line)?.[1];
@@ -53,7 +56,8 @@ function toClasses(result: Entry): ClassAmounts {
     cacheWrite: short,
     cacheWriteLong: long,
     output: countOf(result.output_tokens),
-    webSearches: countOf(result.num_requests),
+    // Results of other tools, such as searches in files, have the same field.
+    webSearches: result.object === WEB_SEARCHES ? countOf(result.num_requests) : 0,
   };
 }
 
