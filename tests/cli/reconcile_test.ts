@@ -290,7 +290,7 @@ within the tolerance
     const { status, stdout, stderr } = await run([...args, ...period], env);
     assert.equal(status, 0, stdout + stderr);
     assert.match(stdout, /2 of 2 days and models are equal/);
-    assert.equal(provider.calls.length, 4);
+    assert.equal(provider.calls.length, 7);
     for (const { headers, path } of provider.calls) {
       assert.equal(headers.authorization, "Bearer sk-admin-secret");
       assert.match(path, new RegExp(`start_time=${Date.parse(FIRST) / 1000}&`));
