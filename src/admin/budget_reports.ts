@@ -181,10 +181,16 @@ export class BudgetReports {
     }
     const now = this.#parts.now();
     const { hoursMs, daysMs } = this.#parts.config.usage;
-    const recent = await this.#read(uses, "hour", ({ period }) =>
-      now - Math.min(PACE_MS[period], hoursMs));
-    const inPeriod = await this.#read(uses, "day", ({ period }) =>
-      Math.max(periodStart(period, now), now - daysMs));
+    const recent = await this.#read(
+      uses,
+      "hour",
+      ({ period }) => now - Math.min(PACE_MS[period], hoursMs),
+    );
+    const inPeriod = await this.#read(
+      uses,
+      "day",
+      ({ period }) => Math.max(periodStart(period, now), now - daysMs),
+    );
     const budgets = uses.map((use, at) => ({
       ...toView(use, recent?.[at], now),
       parts: toParts(use, inPeriod?.[at]),

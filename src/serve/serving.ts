@@ -229,9 +229,7 @@ export class ServingHere implements Serving {
     const prices = new PriceBook(config);
     const costs = new CallCosts(prices, config.currency);
     const logs = this.#logs.of(this.#options.log ?? log);
-    const ofCosts = prices.hasCosts
-      ? [this.#costMetrics.under(costs), logs?.under(costs)]
-      : [logs];
+    const ofCosts = prices.hasCosts ? [this.#costMetrics.under(costs), logs?.under(costs)] : [logs];
     return [this.#metrics, this.#countKeys(config, costs), ...ofCosts, feed]
       .filter((observer) => observer !== undefined);
   }

@@ -176,7 +176,9 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
       await good("--csv", "--by", "key,model"),
       [
         `key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,estimatedInput,estimatedOutput,tokens,unpriced,cost,estimatedCost,currency,${MORE},${COSTS}`,
-        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,0,0,9,9,,,,${none},false,input=9,${unpriced(9)}`,
+        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,0,0,9,9,,,,${none},false,input=9,${
+          unpriced(9)
+        }`,
         `k2,,'+1,1,0,0,0,8,0,0,0,0,0,0,0,8,8,,,,${none},false,input=8,${unpriced(8)}`,
         `k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,0,0,7,7,,,,${none},false,input=7,${unpriced(7)}`,
         `k4,,'-2,1,0,0,0,6,0,0,0,0,0,0,0,6,6,,,,${none},false,input=6,${unpriced(6)}`,

@@ -76,7 +76,9 @@ describe("the metrics of amounts and costs by class", () => {
     const seriesOf = (metric: string) =>
       Object.fromEntries(
         Array.from(
-          text.matchAll(new RegExp(`^sallyport_${metric}_total\\{provider="a",(.*)\\} (.*)$`, "gm")),
+          text.matchAll(
+            new RegExp(`^sallyport_${metric}_total\\{provider="a",(.*)\\} (.*)$`, "gm"),
+          ),
           ([, labels, value]) => [labels, Number(value)],
         ),
       );

@@ -143,8 +143,7 @@ describe("the costs of calls with caches and tools", () => {
     });
     assert.equal(status, 200, answer);
   }
-  const report = async (query: string) =>
-    (await running.call("GET", `/v1/usage?${query}`)).json;
+  const report = async (query: string) => (await running.call("GET", `/v1/usage?${query}`)).json;
   const run = (...args: string[]) => runCommand(args, { cwd: running.at.path });
 
   it("are in the log, in total and by class", async () => {

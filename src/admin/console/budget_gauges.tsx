@@ -213,8 +213,8 @@ export function BudgetGauges({ shown, now }: { shown: Shown; now: number }): JSX
       {found.length > 0 && (
         <p class="hint">
           The pace is the average of the last 7 days (of a budget for a day: of the last 24 hours),
-          or since the first use in them, at least an hour. What was stated and estimated is from the
-          usage of the same period, money by current prices.{list?.isCut &&
+          or since the first use in them, at least an hour. What was stated and estimated is from
+          the usage of the same period, money by current prices.{list?.isCut &&
             " There are more keys than were looked through."}
         </p>
       )}

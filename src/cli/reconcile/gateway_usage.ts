@@ -28,7 +28,7 @@ export interface GatewayUsage {
 /** Usage by `day model`; tools have names of their own, see {@link TOOLS}. */
 export type GatewayDays = ReadonlyMap<string, GatewayUsage>;
 
-/** What providers state of tools without a model: counts of some classes, costs of others. */
+/** Usage of tools that providers state without a model: counts of some classes, costs of others. */
 interface Tools {
   readonly kind: "tools" | "containers";
   /** Name in place of the model. */

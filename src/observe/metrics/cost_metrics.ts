@@ -24,13 +24,15 @@ export class CostMetrics {
   constructor(registry: MetricRegistry) {
     this.#amounts = registry.counter({
       name: "sallyport_billed_total",
-      help: "Tokens, calls, characters and milliseconds by billing class, estimated ones included, " +
+      help:
+        "Tokens, calls, characters and milliseconds by billing class, estimated ones included, " +
         "if any costs are known",
       labels: LABELS,
     });
     this.#costs = registry.counter({
       name: "sallyport_cost_total",
-      help: "Cost by billing class, estimated tokens included; stated is a cost that the provider " +
+      help:
+        "Cost by billing class, estimated tokens included; stated is a cost that the provider " +
         "states",
       labels: [...LABELS, "currency"],
     });
