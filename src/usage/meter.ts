@@ -166,7 +166,7 @@ export class UsageMeter implements ExchangeObserver {
     const model = call.model === "" ? OTHER : call.model;
     const record: CountedRecord = { ...call, model, status: 200, outcome: "ok" };
     const names = this.#namesOf(record);
-    if (names === undefined || !isSound(stated)) return;
+    if (names === undefined || !isPlausible(stated)) return;
     const endedAt = call.startedAt + call.durationMs;
     const hour = endedAt - endedAt % HOUR_MS;
     const table = this.#tableOf(hour);

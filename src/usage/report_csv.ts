@@ -5,7 +5,7 @@
  */
 import type { CostClass } from "../config/cost.ts";
 import { BILLING_CLASSES, type ClassAmounts } from "../exchange/billing.ts";
-import { CLASS_COUNTS, USAGE_COUNTS } from "./counts.ts";
+import { CLASS_COUNTS, type ClassCount, USAGE_COUNTS } from "./counts.ts";
 import { toCsvLine } from "./csv.ts";
 import type { UsageLine } from "./report.ts";
 import type { UsageSums } from "./sums.ts";
@@ -18,36 +18,41 @@ export const SUM_COLUMNS: readonly (keyof UsageSums)[] = [
   "cost",
   "estimatedCost",
 ];
+type ClassColumn = "amount" | "costIsPartial" | "unpricedClasses";
+
 /** Columns of sums after the currency. */
-const MORE_COLUMNS = [
+export const CLASS_COLUMNS: readonly (ClassCount | ClassColumn)[] = [
   ...CLASS_COUNTS,
   "amount",
   "costIsPartial",
   "unpricedClasses",
-] as const;
-const CLASSES: readonly CostClass[] = [...BILLING_CLASSES, "stated"];
-/** Names of all columns after the currency: those of sums, and two for each class. */
-export const CLASS_COLUMNS: readonly string[] = [
-  ...MORE_COLUMNS,
-  ...CLASSES.flatMap((name) => [`${name}.amount`, `${name}.cost`]),
 ];
+const CLASSES: readonly CostClass[] = [...BILLING_CLASSES, "stated"];
+/** The last columns: the amount and the cost of each class. */
+export const COST_COLUMNS: readonly string[] = CLASSES.flatMap((name) => [
+  `${name}.amount`,
+  `${name}.cost`,
+]);
 
 /** Formats amounts by class, such as `cacheWriteLong=300 webSearches=2`. */
 function formatClasses(classes: ClassAmounts = {}): string {
   return Object.entries(classes).map(([name, amount]) => `${name}=${amount}`).join(" ");
 }
 
-/** Returns the values of the columns after the currency. The cost of an unpriced class is empty. */
+/** Returns the values of the columns after the currency. */
 export function toClassValues(sums: UsageSums): readonly unknown[] {
-  const values = MORE_COLUMNS.map((name) => {
+  return CLASS_COLUMNS.map((name) => {
     if (name === "unpricedClasses") return formatClasses(sums.unpricedClasses);
     return name === "amount" ? sums.amount : sums[name] ?? 0;
   });
-  const ofClasses = CLASSES.flatMap((name) => {
-    const { amount = 0, cost = "" } = sums.classes[name] ?? {};
+}
+
+/** Returns the values of the last columns. The cost of a class without a price is empty. */
+export function toCostValues({ classes }: UsageSums): readonly unknown[] {
+  return CLASSES.flatMap((name) => {
+    const { amount = 0, cost = "" } = classes[name] ?? {};
     return [amount, cost];
   });
-  return [...values, ...ofClasses];
 }
 
 /** Formats rows of a report, with exact costs and times in UTC. */
@@ -57,11 +62,12 @@ export function toReportCsv(
   rows: readonly UsageLine[],
 ): string {
   const names = dimensions.flatMap((part) => part === "key" ? [part, "name" as const] : [part]);
-  const head = [...names, ...SUM_COLUMNS, "currency", ...CLASS_COLUMNS];
+  const head = [...names, ...SUM_COLUMNS, "currency", ...CLASS_COLUMNS, ...COST_COLUMNS];
   const lines = rows.map((row) => [
     ...[...names, ...SUM_COLUMNS].map((name) => row[name]),
     row.cost === null ? "" : currency,
     ...toClassValues(row),
+    ...toCostValues(row),
   ]);
   return [head, ...lines].map(toCsvLine).join("");
 }

@@ -6,7 +6,13 @@
 import type { Rest } from "./counts.ts";
 import { toCsvLine } from "./csv.ts";
 import type { UsageExportRow, UsageReport } from "./report.ts";
-import { CLASS_COLUMNS, SUM_COLUMNS, toClassValues } from "./report_csv.ts";
+import {
+  CLASS_COLUMNS,
+  COST_COLUMNS,
+  SUM_COLUMNS,
+  toClassValues,
+  toCostValues,
+} from "./report_csv.ts";
 import { inParts } from "./usage_memory.ts";
 
 /** Formats of an export, with their media types. */
@@ -29,6 +35,16 @@ const COLUMNS: readonly (keyof UsageExportRow)[] = [
   "currency",
 ];
 
+const toJsonLine = (row: UsageExportRow): string => `${JSON.stringify(row)}\n`;
+
+const toExportLine = (row: UsageExportRow): string =>
+  toCsvLine([
+    ...COLUMNS.map((name) => row[name]),
+    ...toClassValues(row),
+    row.tariff,
+    ...toCostValues(row),
+  ]);
+
 /**
  * Formats an export, part by part. The first part waits for the first rows, so that an export that
  * cannot begin fails there.
@@ -37,11 +53,9 @@ export async function* toExportText(
   format: ExportFormat,
   parts: AsyncIterable<readonly UsageExportRow[]>,
 ): AsyncIterable<string> {
-  let head = format === "csv" ? toCsvLine([...COLUMNS, ...CLASS_COLUMNS, "tariff"]) : "";
-  const toText = format === "csv"
-    ? (row: UsageExportRow) =>
-      toCsvLine([...COLUMNS.map((name) => row[name]), ...toClassValues(row), row.tariff])
-    : (row: UsageExportRow) => `${JSON.stringify(row)}\n`;
+  const names = [...COLUMNS, ...CLASS_COLUMNS, "tariff", ...COST_COLUMNS];
+  let head = format === "csv" ? toCsvLine(names) : "";
+  const toText = format === "csv" ? toExportLine : toJsonLine;
   for await (const rows of parts) {
     yield head + rows.map(toText).join("");
     head = "";

@@ -67,8 +67,10 @@ describe("budgets at the admin API", () => {
     const since = budgets[0]?.paceSince;
     assert.ok(since && now - Date.parse(since) < 2 * HOUR_MS, String(since));
     assert.deepEqual(
-      budgets.map(({ runsOut: _, paceSince, perDay, ...rest }) => {
+      budgets.map(({ runsOut: _, paceSince, perDay, parts, ...rest }) => {
         assert.equal(paceSince, since);
+        const { stated, estimated, rest: others } = parts ?? assert.fail("parts are known");
+        assert.deepEqual([stated, estimated, others], [rest.used, 0, 0]);
         // Averaged over at least an hour.
         assert.ok(perDay && perDay > 0 && perDay <= rest.used * 24, String(perDay));
         return rest;
@@ -293,6 +295,39 @@ describe("the average daily use of a budget", () => {
       null,
       null,
     ]);
+  });
+
+  it("comes with the stated, estimated and other parts of the used amount of the period", async () => {
+    const estimate = { ...row(0, 30), counts: { ...noCounts(), input: 30, estimatedInput: 30 } };
+    const unpriced = { ...row(0, 7), model: "unpriced" };
+    const earlier = row(21 * DAY_MS, 1e9); // on the last day of October
+    const rows = [earlier, row(20 * DAY_MS, 100), estimate, unpriced];
+    const tokens = await ask({ rows, budget: "1k/month", used: 200 });
+    assert.deepEqual(tokens.parts, {
+      from: "2026-11-01T00:00:00.000Z",
+      stated: 107,
+      estimated: 30,
+      rest: 63,
+    });
+    const money = await ask({ rows, budget: "1000 USD/month", used: 150e9 });
+    assert.deepEqual(money.parts, {
+      from: "2026-11-01T00:00:00.000Z",
+      stated: 100,
+      estimated: 30,
+      rest: 20,
+      unpriced: { input: 7 },
+    });
+    const daily = await ask({ rows, budget: "1k/day", used: 10 });
+    assert.deepEqual(daily.parts, {
+      from: "2026-11-21T00:00:00.000Z",
+      stated: 7,
+      estimated: 30,
+      rest: 0,
+    });
+    const read = () => {
+      throw new UsageUnavailable("Cannot read usage");
+    };
+    assert.equal((await ask({ rows, budget: "1k/day", used: 10, read })).parts, null);
   });
 
   it("is computed in short steps", async () => {

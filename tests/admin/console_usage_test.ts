@@ -5,6 +5,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { BILLING_CLASSES } from "../../src/exchange/billing.ts";
 import { CLASS_COUNTS, DAY_MS, HOUR_MS, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import {
@@ -275,12 +276,24 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     const more = `${CLASS_COUNTS.join(",")},amount,costIsPartial,unpricedClasses`;
     const none = "0,".repeat(CLASS_COUNTS.length);
     const columns = `${USAGE_COUNTS.join(",")},tokens,unpriced,cost,estimatedCost,currency,${more}`;
+    const known: Readonly<Record<string, string>> = {
+      input: "5800,5.5",
+      cacheRead: "500,0.5",
+      output: "900,1.8",
+      reasoning: "100,0.2",
+      requests: "8,0",
+    };
+    const classes = [...BILLING_CLASSES, "stated"];
+    const costColumns = classes.map((name) => `${name}.amount,${name}.cost`).join(",");
+    const costs = classes.map((name) => known[name] ?? "0,").join(",");
     assert.equal(
       await download(page, "CSV of these rows"),
-      `key,name,${columns}\r\n${ids.web},web,9,0,0,1,6300,500,1000,100,0,2,900,70,7300,300,8,1.04,USD,${none},true,input=300\r\n`,
+      `key,name,${columns},${costColumns}\r\n` +
+        `${ids.web},web,9,0,0,1,6300,500,1000,100,0,2,900,70,7300,300,8,1.04,USD,${none},true,` +
+        `input=300,${costs}\r\n`,
     );
     const [head, ...lines] = (await download(page, "Full export")).trimEnd().split("\r\n");
-    assert.equal(head, `from,step,key,provider,model,operation,team,${columns},tariff`);
+    assert.equal(head, `from,step,key,provider,model,operation,team,${columns},tariff,${costColumns}`);
     assert.equal(lines.length, 4);
     watched.assertClean(running.admin);
   });

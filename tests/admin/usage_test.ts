@@ -71,14 +71,20 @@ describe("usage at the admin API", () => {
       unpriced: 0,
       costIsPartial: false,
     };
+    const toClasses = (count: number, input: string, output: string) => ({
+      requests: { amount: count, cost: "0" },
+      input: { amount: count, cost: input },
+      output: { amount: count, cost: output },
+    });
+    const classes = toClasses(3, "0.0000075", "0.00003");
     const { from, to, rows, ...rest } = json;
     assert.deepEqual(
       rows.toSorted((one: { name: string }, other: { name: string }) =>
         one.name < other.name ? -1 : 1
       ),
       [
-        { key: ids[0], model: "test-1", name: "team-x", ...sums, cost: "0.0000375" },
-        { key: ids[1], model: "test-1", name: "team-y", ...sums, cost: "0.0000375" },
+        { key: ids[0], model: "test-1", name: "team-x", ...sums, cost: "0.0000375", classes },
+        { key: ids[1], model: "test-1", name: "team-y", ...sums, cost: "0.0000375", classes },
       ],
     );
     assert.deepEqual(rest, {
@@ -87,7 +93,15 @@ describe("usage at the admin API", () => {
       backend: "file",
       left: 0,
       next: null,
-      totals: { ...sums, requests: 6, input: 6, output: 6, tokens: 12, cost: "0.000075" },
+      totals: {
+        ...sums,
+        requests: 6,
+        input: 6,
+        output: 6,
+        tokens: 12,
+        cost: "0.000075",
+        classes: toClasses(6, "0.000015", "0.00006"),
+      },
     });
     assert.ok(from < new Date().toISOString() && to > new Date().toISOString());
     const description = (await running.call("GET", "/openapi.json")).json;

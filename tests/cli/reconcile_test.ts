@@ -290,7 +290,7 @@ within the tolerance
     const { status, stdout, stderr } = await run([...args, ...period], env);
     assert.equal(status, 0, stdout + stderr);
     assert.match(stdout, /2 of 2 days and models are equal/);
-    assert.equal(provider.calls.length, 5);
+    assert.equal(provider.calls.length, 7);
     for (const { headers, path } of provider.calls) {
       assert.equal(headers.authorization, "Bearer sk-admin-secret");
       assert.match(path, new RegExp(`start_time=${Date.parse(FIRST) / 1000}&`));
@@ -301,34 +301,6 @@ within the tolerance
     assert.match(refused.stderr, /\/v1\/organization\/costs answers 401/);
     const outputs = [stdout, stderr, refused.stdout, refused.stderr].join("");
     assert.doesNotMatch(outputs, /secret/);
-  });
-
-  it("counts searches of the web, and not searches in files", async () => {
-    at.configure({ prices: { m: PRICE } });
-    keep();
-    const [first, second] = equalDays("m").map((day) => toOpenai(day));
-    const searches = (kind: string) =>
-      page([{
-        start_time: Date.parse(FIRST) / 1000,
-        results: [{ object: `organization.usage.${kind}.result`, model: "m", num_requests: 3 }],
-      }]);
-    answers = (path) => {
-      if (path.includes("/costs")) return page([first?.[1], second?.[1]]);
-      if (path.includes("/web_search_calls")) return searches("web_searches");
-      return page(path.includes("/completions") ? [first?.[0], second?.[0]] : []);
-    };
-    const origin = new URL(provider.url).origin;
-    const args = ["--fetch", "openai", "--base-url", origin, "--provider", "a"];
-    const period = ["--from", FIRST, "--to", dayOf(1)];
-    const fetched = await run([...args, ...period], { OPENAI_ADMIN_KEY: "sk-admin-secret" });
-    assert.match(fetched.stdout, /1 of 2 days and models are equal/);
-    const files = [
-      ...["--openai", write(page([first?.[0], second?.[0]]), "usage.json")],
-      ...["--openai", write(searches("file_searches"), "files.json")],
-    ];
-    const { status, stdout } = await run([...files, "--provider", "a", ...period]);
-    assert.match(stdout, /2 of 2 days and models are equal/);
-    assert.equal(status, 0, stdout);
   });
 
   it("asks Anthropic for its usage and costs", async () => {

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { BILLING_CLASSES } from "../../src/exchange/billing.ts";
 import { CLASS_COUNTS, DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { TOKEN } from "../support/admin.ts";
 import { freePort } from "../support/free_port.ts";
@@ -21,6 +22,11 @@ const KEY = "0123456789-secret-key";
 const COUNTS = [...USAGE_COUNTS, ...CLASS_COUNTS];
 type Counts = Partial<Record<typeof COUNTS[number], number>>;
 
+const CLASSES = [...BILLING_CLASSES, "stated"];
+/** The last columns: the amount and the cost of each class. */
+const COSTS = CLASSES.map((name) => `${name}.amount,${name}.cost`).join(",");
+const toCosts = (costs: Readonly<Record<string, string>>) =>
+  CLASSES.map((name) => costs[name] ?? "0,").join(",");
 /** Columns after the currency. */
 const MORE = `${CLASS_COUNTS.join(",")},amount,costIsPartial,unpricedClasses`;
 
@@ -165,15 +171,20 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
       ["k5", "gpt-4o", { requests: 2, input: 4, output: 1 }],
     );
     const none = `${"0,".repeat(CLASS_COUNTS.length)}`;
+    const unpriced = (input: number) => toCosts({ input: `${input},`, requests: "1," });
     assert.equal(
       await good("--csv", "--by", "key,model"),
       [
-        `key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,estimatedInput,estimatedOutput,tokens,unpriced,cost,estimatedCost,currency,${MORE}`,
-        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,0,0,9,9,,,,${none},false,input=9`,
-        `k2,,'+1,1,0,0,0,8,0,0,0,0,0,0,0,8,8,,,,${none},false,input=8`,
-        `k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,0,0,7,7,,,,${none},false,input=7`,
-        `k4,,'-2,1,0,0,0,6,0,0,0,0,0,0,0,6,6,,,,${none},false,input=6`,
-        `k5,,gpt-4o,2,0,0,0,4,0,1,0,0,0,0,0,5,0,0.00002,0,USD,${none},false,`,
+        `key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,estimatedInput,estimatedOutput,tokens,unpriced,cost,estimatedCost,currency,${MORE},${COSTS}`,
+        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,0,0,9,9,,,,${none},false,input=9,${
+          unpriced(9)
+        }`,
+        `k2,,'+1,1,0,0,0,8,0,0,0,0,0,0,0,8,8,,,,${none},false,input=8,${unpriced(8)}`,
+        `k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,0,0,7,7,,,,${none},false,input=7,${unpriced(7)}`,
+        `k4,,'-2,1,0,0,0,6,0,0,0,0,0,0,0,6,6,,,,${none},false,input=6,${unpriced(6)}`,
+        `k5,,gpt-4o,2,0,0,0,4,0,1,0,0,0,0,0,5,0,0.00002,0,USD,${none},false,,${
+          toCosts({ input: "4,0.00001", output: "1,0.00001", requests: "2,0" })
+        }`,
         "",
       ].join("\r\n"),
     );
@@ -222,10 +233,10 @@ estimated: the provider stated no tokens; ~ marks sums with estimated tokens${no
       await good("export", "--csv", "--by", "day", "--key", "k2"),
       `from,step,key,provider,model,operation,team,${
         USAGE_COUNTS.join(",")
-      },tokens,unpriced,cost,estimatedCost,currency,${MORE},tariff\r\n` +
+      },tokens,unpriced,cost,estimatedCost,currency,${MORE},tariff,${COSTS}\r\n` +
         `${day},day,k2,a,'=o3,chat.completions,(removed),1,0,0,0,0,0,1,0,0,1,0,0,1,1,,,USD,${
           "0,".repeat(CLASS_COUNTS.length)
-        },false,output=1,\r\n`,
+        },false,output=1,,${toCosts({ output: "1,", requests: "1," })}\r\n`,
     );
     assert.equal(await good("export", "--key", "nobody"), "");
   });

@@ -6,7 +6,7 @@
  */
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { BudgetList, BudgetView } from "../budget_reports.ts";
+import type { BudgetList, BudgetParts, BudgetView } from "../budget_reports.ts";
 import { call } from "./client.ts";
 import { amount, duration } from "./format.ts";
 import { Pill, Problem } from "./parts.tsx";
@@ -90,8 +90,29 @@ function Outlook({ of: budget, now }: { of: BudgetView; now: number }): JSX.Elem
   );
 }
 
+/** Smallest amount of a budget that is named as a part: rounding makes smaller ones. */
+const SMALLEST = 0.0001;
+
+/** The parts of the used amount: stated, estimated, and not in usage. */
+function Parts({ of: parts, text }: {
+  of: BudgetParts | null;
+  text: (value: number) => string;
+}): JSX.Element {
+  if (parts === null) return <span class="hint">parts unknown: usage can't be read</span>;
+  const { stated, estimated, rest, unpriced = {} } = parts;
+  const missing = Object.entries(unpriced).map(([name, value]) => `${name} ${amount(value)}`);
+  return (
+    <div class="parts">
+      <span class="hint">{text(stated)} stated</span>
+      {estimated > 0 && <span class="hint">~{text(estimated)} estimated</span>}
+      {rest >= SMALLEST && <span class="hint">{text(rest)} reserved or not in usage</span>}
+      {missing.length > 0 && <span class="hint">without a price: {missing.join(", ")}</span>}
+    </div>
+  );
+}
+
 function Gauge({ of: budget, now }: { of: BudgetView; now: number }): JSX.Element {
-  const { of, id, name, team, unit, limit, used, mode, period, renews } = budget;
+  const { of, id, name, team, unit, limit, used, parts, mode, period, renews } = budget;
   const title = of === "team" ? `Team ${id}` : name ?? id;
   const text = (value: number) => unit === "tokens" ? amount(value) : cost(value);
   return (
@@ -119,6 +140,7 @@ function Gauge({ of: budget, now }: { of: BudgetView; now: number }): JSX.Elemen
           <span class="hint">{mode === "observe" ? "only observed" : mode}</span>
         )}
       </div>
+      <Parts of={parts} text={text} />
       <div class="outlook">
         <Outlook of={budget} now={now} />
         <span class="hint">
@@ -191,7 +213,8 @@ export function BudgetGauges({ shown, now }: { shown: Shown; now: number }): JSX
       {found.length > 0 && (
         <p class="hint">
           The pace is the average of the last 7 days (of a budget for a day: of the last 24 hours),
-          or since the first use in them, at least an hour.{list?.isCut &&
+          or since the first use in them, at least an hour. What was stated and estimated is from
+          the usage of the same period, money by current prices.{list?.isCut &&
             " There are more keys than were looked through."}
         </p>
       )}

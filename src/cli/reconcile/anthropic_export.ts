@@ -63,13 +63,15 @@ function toCost(day: string, item: Entry, currency: string): ProviderCost {
   const { model, cost_type: type, description } = group;
   const isOfModel = typeof model === "string";
   const typed = typeof type === "string" ? KINDS[type] ?? "other" : "other";
-  const kind = isOfModel ? "model" : typed === "model" ? "other" : typed;
+  const isOfTools = typed === "tools" || typed === "containers";
+  const ofOthers = isOfModel ? "model" : "other";
+  const kind = isOfTools ? typed : ofOthers;
   const [name = "costs without a type"] = textsOf(description, type);
   const money = readMoney(amount) / CENTS;
   return {
     day,
     kind: money < 0n ? "credits" : kind,
-    name: isOfModel ? withoutDate(model) : name,
+    name: isOfModel && !isOfTools ? withoutDate(model) : name,
     owners: ownersOf(group),
     list: readMoney(list) / CENTS,
     amount: money,

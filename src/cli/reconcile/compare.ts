@@ -12,7 +12,7 @@ import {
   OUTPUT_CLASSES,
   sumOf,
 } from "../../exchange/billing.ts";
-import type { GatewayDays, GatewayUsage } from "./gateway_usage.ts";
+import { type GatewayDays, type GatewayUsage, TOOLS } from "./gateway_usage.ts";
 import type { ProviderExport } from "./provider_export.ts";
 
 /** Name of a difference. */
@@ -91,7 +91,11 @@ export const COMPARED: readonly BillingClass[] = [
   "cacheWriteLong",
   "output",
   "webSearches",
+  "fileSearches",
+  "codeSessions",
 ];
+/** Classes that are compared only if the export has them: they are from endpoints of their own. */
+const SEPARATE: readonly BillingClass[] = ["webSearches", "fileSearches", "codeSessions"];
 const TOKENS: readonly BillingClass[] = [...INPUT_CLASSES, ...OUTPUT_CLASSES];
 
 /** The largest error of rounding in one line of costs: half of a hundredth of a cent. */
@@ -122,10 +126,16 @@ function isOfWrites(counts: ClassAmounts, { classes }: GatewayUsage): boolean {
     input === -(cacheWrite + cacheWriteLong);
 }
 
+/** Returns the classes of the gateway that the export has. */
+function toCompared({ classes }: GatewayUsage, { usage }: ProviderExport): ClassAmounts {
+  const isStated = (name: string) =>
+    !SEPARATE.some((each) => each === name) || usage.some((each) => name in each.classes);
+  return Object.fromEntries(Object.entries(classes).filter(([name]) => isStated(name)));
+}
+
 /** Names the difference of a day and model. */
 function nameOf(
-  counts: ClassAmounts,
-  cost: bigint,
+  [model, counts, cost]: readonly [model: string, counts: ClassAmounts, cost: bigint],
   [gateway, provider]: readonly [GatewayUsage, ProviderDay],
   isLastDay: boolean,
 ): DifferenceName {
@@ -135,7 +145,8 @@ function nameOf(
   if (values.length === 0) {
     if (gateway.unpriced > 0) return "unpriced";
     if (provider.free > 0 && cost < 0n) return "priority";
-    return absolute(cost) <= ROUNDING * BigInt(provider.lines) ? "rounding" : "prices";
+    if (absolute(cost) <= ROUNDING * BigInt(provider.lines)) return "rounding";
+    return TOOLS.find(({ name }) => name === model)?.kind ?? "prices";
   }
   if (isOfWrites(counts, gateway)) return "writes";
   const off = values.reduce((sum, count) => sum + Math.abs(count), 0);
@@ -155,8 +166,15 @@ class ProviderDays {
     return found;
   }
 
-  /** @param isOwn True if calls with keys or projects of these ids pass the gateway */
-  add({ usage, costs }: ProviderExport, isOwn: (owners: readonly string[]) => boolean): void {
+  /**
+   * @param isOwn True if calls with keys or projects of these ids pass the gateway
+   * @param gateway Its usage: costs of tools are compared with its own, if it has any
+   */
+  add(
+    { usage, costs }: ProviderExport,
+    isOwn: (owners: readonly string[]) => boolean,
+    gateway: GatewayDays,
+  ): void {
     for (const { day, model, owners, classes, isFree } of usage) {
       if (!isOwn(owners)) {
         this.#name("elsewhere", day, model, 0n, subtract(classes, {}));
@@ -168,10 +186,13 @@ class ProviderDays {
     }
     for (const { day, kind, name, owners, list, amount } of costs) {
       if (amount < list) this.#name("credits", day, name, amount - list);
-      if (kind === "model" && !isOwn(owners)) this.#name("elsewhere", day, name, list);
-      else if (kind !== "model") this.#name(kind, day, name, list);
+      const tools = TOOLS.find((each) => each.kind === kind)?.name;
+      const hasTools = tools !== undefined && gateway.has(`${day} ${tools}`);
+      const isCompared = kind === "model" || hasTools;
+      if (isCompared && !isOwn(owners)) this.#name("elsewhere", day, name, list);
+      else if (!isCompared) this.#name(kind, day, name, list);
       else {
-        const found = this.#of(day, name);
+        const found = this.#of(day, tools ?? name);
         found.list += list;
         found.lines++;
       }
@@ -203,7 +224,9 @@ export function compare(
   owners: readonly string[] | undefined,
 ): Comparison {
   const provider = new ProviderDays();
-  provider.add(exported, (own) => owners === undefined || own.some((id) => owners.includes(id)));
+  const isOwn = (own: readonly string[]) =>
+    owners === undefined || own.some((id) => owners.includes(id));
+  provider.add(exported, isOwn, gateway);
   const { days, differences } = provider;
   const [hasUsage, hasCosts] = [exported.usage.length > 0, exported.costs.length > 0];
   const allDays = [...exported.usage, ...exported.costs].map(({ day }) => day).toSorted();
@@ -213,7 +236,7 @@ export function compare(
     const [day = "", ...rest] = name.split(" ");
     const ours = gateway.get(name) ?? NOTHING;
     const theirs = days.get(name) ?? { classes: {}, free: 0, list: 0n, lines: 0 };
-    const counts = hasUsage ? subtract(theirs.classes, ours.classes) : {};
+    const counts = hasUsage ? subtract(theirs.classes, toCompared(ours, exported)) : {};
     const cost = hasCosts ? theirs.list - ours.cost : 0n;
     const areEqual = Object.keys(counts).length === 0;
     sums.compared++;
@@ -222,8 +245,9 @@ export function compare(
     sums.gateway += ours.cost;
     const isEven = areEqual && cost === 0n && ours.unpriced === 0;
     if (isEven) continue;
-    const difference = nameOf(counts, cost, [ours, theirs], day === lastDay);
-    differences.push({ name: difference, day, model: rest.join(" "), counts, cost });
+    const model = rest.join(" ");
+    const difference = nameOf([model, counts, cost], [ours, theirs], day === lastDay);
+    differences.push({ name: difference, day, model, counts, cost });
   }
   const add = (read: (cost: ProviderExport["costs"][number]) => bigint) =>
     exported.costs.reduce((sum, each) => sum + read(each), 0n);

@@ -36,7 +36,10 @@ const PROVIDERS = {
       "/v1/organization/costs?group_by=line_item&group_by=project_id&group_by=api_key_id",
       "/v1/organization/usage/completions?group_by=model&group_by=project_id&group_by=api_key_id",
       "/v1/organization/usage/embeddings?group_by=model&group_by=project_id&group_by=api_key_id",
-      "/v1/organization/usage/web_search_calls?group_by=model&group_by=project_id&group_by=api_key_id",
+      "/v1/organization/usage/web_search_calls" +
+      "?group_by=model&group_by=project_id&group_by=api_key_id",
+      "/v1/organization/usage/file_search_calls?group_by=project_id&group_by=api_key_id",
+      "/v1/organization/usage/code_interpreter_sessions?group_by=project_id",
     ],
     headersOf: (key: string) => ({ authorization: `Bearer ${key}` }),
     periodOf: ({ from, to }: Period) => ({

@@ -5,10 +5,11 @@
  */
 import { UsageExportSchema } from "../../admin/api/usage.ts";
 import { parseCost } from "../../config/cost.ts";
-import { addAmounts, type ClassAmounts } from "../../exchange/billing.ts";
+import { addAmounts, type BillingClass, type ClassAmounts } from "../../exchange/billing.ts";
 import type { LoadedConfig } from "../../serve/load_config.ts";
 import { toExportText } from "../../usage/usage_text.ts";
 import { collect } from "../admin_client.ts";
+import { isObject } from "../prices/findings.ts";
 import { readQuery, toCommandLineError, withUsage } from "../usage_source.ts";
 import type { Period } from "./fetch_export.ts";
 import { countOf, type Entry, withoutDate } from "./provider_export.ts";
@@ -24,14 +25,39 @@ export interface GatewayUsage {
   readonly estimated: number;
 }
 
-/** Usage by `day model`. */
+/** Usage by `day model`; tools have names of their own, see {@link TOOLS}. */
 export type GatewayDays = ReadonlyMap<string, GatewayUsage>;
 
+/** Usage of tools that providers state without a model: counts of some classes, costs of others. */
+interface Tools {
+  readonly kind: "tools" | "containers";
+  /** Name in place of the model. */
+  readonly name: string;
+  readonly counted: readonly BillingClass[];
+  readonly priced: readonly BillingClass[];
+}
+
+/** Providers count web searches by model, and state their cost with the other tools. */
+export const TOOLS: readonly Tools[] = [
+  {
+    kind: "tools",
+    name: "(tools)",
+    counted: ["fileSearches"],
+    priced: ["webSearches", "fileSearches"],
+  },
+  {
+    kind: "containers",
+    name: "(containers)",
+    counted: ["codeSessions"],
+    priced: ["codeSessions"],
+  },
+];
+
 /**
- * Returns the classes of a row of the export. Written tokens and searches are 0 in rows that do not
- * divide the input by class.
+ * Returns the classes of a row of the export that providers state by model. Written tokens and
+ * searches are 0 in rows that do not divide the input by class.
  */
-export function classesOf(row: Entry): ClassAmounts {
+function classesOf(row: Entry): ClassAmounts {
   const cacheRead = countOf(row.cached);
   const written = countOf(row.written);
   const cacheWriteLong = countOf(row.writtenLong);
@@ -45,16 +71,43 @@ export function classesOf(row: Entry): ClassAmounts {
   };
 }
 
-/** The rows of one day and model, added up. */
-function add(one: GatewayUsage | undefined, row: Entry): GatewayUsage {
-  const cost = typeof row.cost === "string" ? parseCost(row.cost) : 0n;
-  return {
-    classes: addAmounts(one?.classes ?? {}, classesOf(row)),
-    cost: (one?.cost ?? 0n) + cost,
-    unpriced: (one?.unpriced ?? 0) + countOf(row.unpriced),
-    estimated: (one?.estimated ?? 0) + countOf(row.estimatedInput) + countOf(row.estimatedOutput),
-  };
+/** Returns the cost of some classes of a row. Rows of earlier versions have no cost by class. */
+function costOf({ classes }: Entry, names: readonly BillingClass[]): bigint {
+  let sum = 0n;
+  for (const name of names) {
+    const found = isObject(classes) ? classes[name] : undefined;
+    if (isObject(found) && typeof found.cost === "string") sum += parseCost(found.cost);
+  }
+  return sum;
 }
+
+/** Divides a row into the usage of its model, and of the tools that have names of their own. */
+function* divide(row: Entry): Generator<readonly [name: string, usage: GatewayUsage]> {
+  let cost = typeof row.cost === "string" ? parseCost(row.cost) : 0n;
+  for (const { name, counted, priced } of TOOLS) {
+    const ofTools = costOf(row, priced);
+    const pairs = counted.map((each) => [each, countOf(row[each])] as const);
+    const classes: ClassAmounts = Object.fromEntries(pairs.filter(([, count]) => count > 0));
+    cost -= ofTools;
+    if (ofTools > 0n || Object.keys(classes).length > 0) {
+      yield [name, { classes, cost: ofTools, unpriced: 0, estimated: 0 }];
+    }
+  }
+  yield [withoutDate(String(row.model)), {
+    classes: classesOf(row),
+    cost,
+    unpriced: countOf(row.unpriced),
+    estimated: countOf(row.estimatedInput) + countOf(row.estimatedOutput),
+  }];
+}
+
+/** Adds the usage of one day and model. */
+const add = (one: GatewayUsage | undefined, other: GatewayUsage): GatewayUsage => ({
+  classes: addAmounts(one?.classes ?? {}, other.classes),
+  cost: (one?.cost ?? 0n) + other.cost,
+  unpriced: (one?.unpriced ?? 0) + other.unpriced,
+  estimated: (one?.estimated ?? 0) + other.estimated,
+});
 
 /**
  * Reads the usage of some providers.
@@ -82,8 +135,10 @@ export async function readGatewayUsage(
   for (const line of text.split("\n").filter((each) => each !== "")) {
     const row: Entry = JSON.parse(line);
     if (!providers.includes(String(row.provider))) continue;
-    const name = `${String(row.from).slice(0, 10)} ${withoutDate(String(row.model))}`;
-    days.set(name, add(days.get(name), row));
+    for (const [model, usage] of divide(row)) {
+      const name = `${String(row.from).slice(0, 10)} ${model}`;
+      days.set(name, add(days.get(name), usage));
+    }
   }
   return days;
 }

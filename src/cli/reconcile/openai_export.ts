@@ -6,6 +6,7 @@
  */
 import type { ClassAmounts } from "../../exchange/billing.ts";
 import { isObject } from "../prices/findings.ts";
+import { TOOLS } from "./gateway_usage.ts";
 import {
   assertCurrency,
   type CostKind,
@@ -30,15 +31,32 @@ const KINDS: readonly [kind: CostKind, pattern: RegExp][] = [
 /** A line item of a model, such as `gpt-6.2-sol-2026-10-01, cached input`. */
 const OF_MODEL = /^([\w.:-]+), .*\b(?:input|output|cached|cache|tokens?|audio|image|text)\b/i;
 
-/** The results that count searches of the web. */
-const WEB_SEARCHES = "organization.usage.web_searches.result";
-
 /** Finds the kind of a line item, and its model if it is of one. */
 function readLine(line: string): { readonly kind: CostKind; readonly name: string } {
   const model = OF_MODEL.exec(line)?.[1];
   if (model !== undefined) return { kind: "model", name: withoutDate(model) };
   const [kind] = KINDS.find(([, pattern]) => pattern.test(line)) ?? ["other" as const];
   return { kind, name: line };
+}
+
+/** Counts of tools: the object of a result, its count, and the class. */
+const COUNTS_OF_TOOLS = [
+  ["organization.usage.file_searches.result", "num_requests", "fileSearches"],
+  ["organization.usage.code_interpreter_sessions.result", "num_sessions", "codeSessions"],
+  ["organization.usage.web_searches.result", "num_requests", "webSearches"],
+] as const;
+
+/** Returns the count of a tool; `undefined` for the usage of a model. */
+function toToolCount({ object, ...result }: Entry): ClassAmounts | undefined {
+  const found = COUNTS_OF_TOOLS.find(([name]) => name === object);
+  return found && { [found[2]]: countOf(result[found[1]]) };
+}
+
+/** Returns the name of a result: of its model, or of tools that are counted for all models. */
+function nameOf({ model }: Entry, classes: ClassAmounts): string {
+  if (typeof model === "string") return withoutDate(model);
+  const tools = TOOLS.find(({ counted }) => counted.some((name) => name in classes));
+  return tools?.name ?? "(without a model)";
 }
 
 function toClasses(result: Entry): ClassAmounts {
@@ -56,8 +74,6 @@ function toClasses(result: Entry): ClassAmounts {
     cacheWrite: short,
     cacheWriteLong: long,
     output: countOf(result.output_tokens),
-    // Results of other tools, such as searches in files, have the same field.
-    webSearches: result.object === WEB_SEARCHES ? countOf(result.num_requests) : 0,
   };
 }
 
@@ -78,14 +94,15 @@ export function readOpenaiExport(buckets: readonly Entry[], currency: string): P
   for (const { start_time: start, results } of buckets) {
     const day = new Date(countOf(start) * 1000).toISOString().slice(0, 10);
     for (const result of Array.isArray(results) ? results.filter(isObject) : []) {
-      const { object, model, project_id: project, api_key_id: key } = result;
+      const { object, project_id: project, api_key_id: key } = result;
       if (object === "organization.costs.result") costs.push(toCost(day, result, currency));
       else {
+        const classes = toToolCount(result) ?? toClasses(result);
         usage.push({
           day,
-          model: withoutDate(typeof model === "string" ? model : "(without a model)"),
+          model: nameOf(result, classes),
           owners: textsOf(key, project),
-          classes: toClasses(result),
+          classes,
           isFree: false,
         });
       }
