@@ -293,7 +293,10 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
         `input=300,${costs}\r\n`,
     );
     const [head, ...lines] = (await download(page, "Full export")).trimEnd().split("\r\n");
-    assert.equal(head, `from,step,key,provider,model,operation,team,${columns},tariff,${costColumns}`);
+    assert.equal(
+      head,
+      `from,step,key,provider,model,operation,team,${columns},tariff,${costColumns}`,
+    );
     assert.equal(lines.length, 4);
     watched.assertClean(running.admin);
   });
