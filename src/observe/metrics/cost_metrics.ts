@@ -14,12 +14,30 @@ import { ModelNames } from "./metrics.ts";
 /** Labels of amounts. There are as many classes as `exchange/billing.ts` lists. */
 const LABELS = ["provider", "model", "class"];
 
+/** The counters of one provider and model, by class. */
+interface ModelSeries {
+  readonly amounts: (name: string) => Counter;
+  readonly unpriced: (name: string) => Counter;
+  readonly costs: (name: string) => Counter;
+}
+
+/** Looks counters up by class. Each one's labels are resolved once: that takes a microsecond. */
+function byClass(create: (name: string) => Counter): (name: string) => Counter {
+  const found = new Map<string, Counter>();
+  return (name) => {
+    let counter = found.get(name);
+    if (counter === undefined) found.set(name, counter = create(name));
+    return counter;
+  };
+}
+
 /** Counts amounts and costs by class, for one process. */
 export class CostMetrics {
   readonly #amounts: Labelled<Counter>;
   readonly #costs: Labelled<Counter>;
   readonly #unpriced: Labelled<Counter>;
   readonly #models: ModelNames = new ModelNames();
+  readonly #series = new Map<string, ModelSeries>();
 
   constructor(registry: MetricRegistry) {
     this.#amounts = registry.counter({
@@ -53,17 +71,33 @@ export class CostMetrics {
     const { usage, provider } = record;
     const cost = costs.of(record);
     if (cost === undefined || usage === undefined || provider === undefined) return;
-    const label = this.#models.labelOf(record);
-    const add = (counter: Labelled<Counter>, amounts: ClassAmounts) => {
-      for (const name in amounts) {
-        const amount = amounts[name as BillingClass] ?? 0;
-        if (amount > 0) counter(provider, label, name).add(amount);
-      }
-    };
-    for (const { classes } of partsOf(usage)) add(this.#amounts, classes);
-    if (cost.unpriced !== undefined) add(this.#unpriced, cost.unpriced);
-    for (const [name, amount] of Object.entries(cost.classes)) {
-      this.#costs(provider, label, name, costs.currency).add(toNumber(amount));
+    const series = this.#seriesOf(provider, this.#models.labelOf(record), costs.currency);
+    for (const { classes } of partsOf(usage)) add(series.amounts, classes);
+    if (cost.unpriced !== undefined) add(series.unpriced, cost.unpriced);
+    for (const name in cost.classes) {
+      const amount = cost.classes[name as keyof typeof cost.classes];
+      if (amount !== undefined) series.costs(name).add(toNumber(amount));
     }
+  }
+
+  #seriesOf(provider: string, model: string, currency: string): ModelSeries {
+    const name = `${provider} ${model} ${currency}`;
+    let series = this.#series.get(name);
+    if (series === undefined) {
+      series = {
+        amounts: byClass((each) => this.#amounts(provider, model, each)),
+        unpriced: byClass((each) => this.#unpriced(provider, model, each)),
+        costs: byClass((each) => this.#costs(provider, model, each, currency)),
+      };
+      this.#series.set(name, series);
+    }
+    return series;
+  }
+}
+
+function add(counterOf: (name: string) => Counter, amounts: ClassAmounts): void {
+  for (const name in amounts) {
+    const amount = amounts[name as BillingClass];
+    if (amount) counterOf(name).add(amount);
   }
 }
