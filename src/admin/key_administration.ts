@@ -35,8 +35,11 @@ export interface KeyAdministrationParts {
 
 /** A key as administrators see it: everything but its digests. */
 export interface KeyView extends Omit<KeyInput, "key" | "digest" | "previous"> {
-  /** `unreadable` if it is active, but this version does not understand its record. */
-  readonly state: KeyState | "unreadable";
+  /**
+   * Of keys that are active: `unreadable` if this version does not understand its record,
+   * `team_not_configured` if its calls are refused for that reason.
+   */
+  readonly state: KeyState | "unreadable" | "team_not_configured";
   /** Reason for refusal: the part of its record that this version does not understand. */
   readonly unreadable?: string;
   /** Names of fields that this version does not understand. They are kept. */
@@ -163,17 +166,24 @@ export class KeyAdministration {
     const { later, ...known } = key;
     const { digest: _, previous: __, ...json } = toKeyJson(known);
     const previousExpiresAt = key.previous?.expiresAt ?? 0;
-    const state = keyState(key, now);
     return {
       ...json,
       id: key.id,
-      state: state === "active" && later?.refusal !== undefined ? "unreadable" : state,
+      state: this.#stateOf(key, now),
       ...(later?.refusal !== undefined && { unreadable: later.refusal }),
       ...(later !== undefined && { unknown: unknownOf(later) }),
       ...(previousExpiresAt > now &&
         { previousExpires: new Date(previousExpiresAt).toISOString() }),
       ...(lastUsed !== undefined && { lastUsed: new Date(lastUsed).toISOString() }),
     };
+  }
+
+  #stateOf(key: GatewayKey, now: number): KeyView["state"] {
+    const state = keyState(key, now);
+    if (state !== "active") return state;
+    if (key.later?.refusal !== undefined) return "unreadable";
+    const { teams } = this.#parts.config;
+    return key.team === undefined || Object.hasOwn(teams, key.team) ? state : "team_not_configured";
   }
 
   /** Checks the changed settings. @throws {KeyStoreError} If one does not fit the configuration */

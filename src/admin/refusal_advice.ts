@@ -91,8 +91,12 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   missing_gateway_key:
     "send the gateway key in Gateway-Auth, or set providers.NAME.combinedKey for both keys in one",
   invalid_gateway_key: explainKey,
-  key_not_understood: "configure the key's team, or its budget in the currency of the prices; " +
+  key_not_understood: "configure the key's budget in the currency of the prices; " +
     "or upgrade this gateway",
+  team_not_configured: ({ key, config }) =>
+    `add the team ${key?.team} to teams, or move the key to one of ${
+      Object.keys(config.teams).join(", ") || "no team: there is none yet"
+    }: ${toChange(key, "--team NAME")}`,
   provider_not_allowed: ({ key, provider }) =>
     `the key is for ${key?.providers?.join(", ")}: ${
       toChange(key, `--providers ${[...key?.providers ?? [], provider].join(",")}`)

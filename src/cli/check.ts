@@ -14,6 +14,7 @@ import { CommandLineError, report } from "./command.ts";
 import { listUnpriced } from "./unpriced_usage.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { toPlain } from "./table.ts";
+import { describeMissingTeams } from "../serve/missing_teams.ts";
 import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
 
@@ -23,26 +24,33 @@ import type { CommandOptions } from "./options.ts";
  * flags for it.
  *
  * @throws {ConfigError} For a mistake in it
- * @throws {CommandLineError} If two files are named
+ * @throws {CommandLineError} If two files are named, or if keys would be refused because their team
+ * is not configured
  */
 export async function checkCommand(options: CommandOptions): Promise<void> {
   const { config, operand, "env-file": envFiles, "deno-flags": asksFlags, usage: asksUsage } =
     options;
+  const { force = false } = options;
   if (config !== undefined && operand !== undefined) {
     throw new CommandLineError("check reads one file: name it alone, or with --config");
   }
   const file = operand ?? config;
   if (asksFlags) return printDenoFlags(file, envFiles);
   const source = readSource(file);
-  const { assembly } = await prepare(source, {
+  const { assembly, config: effective } = await prepare(source, {
     engines: new Engines(),
     report: () => {},
     isOffline: true,
   });
+  const missingTeams = await describeMissingTeams(assembly.keys, effective);
   await assembly.close();
   const checked = checkConfig(source.input);
   process.stdout.write(`${JSON.stringify(maskSecrets(checked), null, 2)}\n`);
   for (const warning of findWarnings(checked)) report(formatWarning(warning));
+  for (const line of missingTeams) report(line);
+  if (missingTeams.length > 0 && !force) {
+    throw new CommandLineError("keys would be refused: see above; --force accepts that");
+  }
   if (asksUsage) {
     for (const line of await listUnpriced(loadConfig(file))) report(`usage: ${toPlain(line)}`);
   }

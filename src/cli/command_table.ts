@@ -99,7 +99,8 @@ export const COMMANDS = {
   "check": {
     operand: "[FILE]",
     text: "check the configuration and print the effective one",
-    options: ["config", "env-file", "deno-flags", "usage"],
+    options: ["config", "env-file", "deno-flags", "usage", "force"],
+    texts: { force: "accept keys whose team is not configured" },
     example: "sallyport check gateway.jsonc",
   },
   "health": {

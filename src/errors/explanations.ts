@@ -135,6 +135,10 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
     "Set the price of one call in callPrices of the provider, 0 if it is free for you",
   ],
   key_not_understood: ["gateway", "Bring this gateway to the version that made the key"],
+  team_not_configured: [
+    "rule",
+    "Add the team to teams, or move the key: sallyport keys update ID --team NAME",
+  ],
   rate_limit_exceeded: AT_A_LIMIT,
   concurrency_limit_exceeded: AT_A_LIMIT,
   budget_exceeded: [

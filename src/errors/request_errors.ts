@@ -43,6 +43,7 @@ export type RequestErrorCode =
   | "model_not_priced"
   | "operation_not_metered"
   | "key_not_understood"
+  | "team_not_configured"
   // limits
   | "rate_limit_exceeded"
   | "concurrency_limit_exceeded"
@@ -191,6 +192,12 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     param: "Gateway-Auth",
     message: "Cannot apply a restriction of the gateway key: " +
       "this gateway does not know it, so its operator has to act",
+  },
+  team_not_configured: {
+    ...FORBIDDEN,
+    param: "Gateway-Auth",
+    message: "Cannot find the team of the gateway key: " +
+      "it is not configured, so the gateway's operator has to add it or to move the key",
   },
   rate_limit_exceeded: {
     ...LIMITED,

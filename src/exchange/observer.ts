@@ -38,12 +38,19 @@ export interface ExchangeObserver {
   restated?(call: RestatedCall): void;
 }
 
-/** An earlier exchange whose usage was estimated, and is now stated. */
-export interface RestatedCall extends
-  Required<
-    Pick<ExchangeRecord, "startedAt" | "durationMs" | "keyId" | "team" | "plan" | "provider">
-  >,
-  Required<Pick<ExchangeRecord, "model" | "operation">> {
+/** An earlier exchange whose usage was estimated, and is now stated: facts of its record. */
+export interface RestatedCall {
+  /** Wall clock, milliseconds since 1970. */
+  readonly startedAt: number;
+  /** Milliseconds. */
+  readonly durationMs: number;
+  readonly keyId: string;
+  readonly team: string | undefined;
+  readonly plan: string | undefined;
+  readonly provider: string;
+  /** Model as the caller named it; empty if none was named. */
+  readonly model: string;
+  readonly operation: string;
   /** The usage that its record has. */
   readonly estimate: TokenUsage;
   /** The usage that the provider states. */

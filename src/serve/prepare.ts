@@ -10,6 +10,7 @@ import { keysInRedis } from "../config/keys.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import { readEgress } from "./egress.ts";
+import { describeMissingTeams } from "./missing_teams.ts";
 import type { Engines } from "./engines.ts";
 import { type Address, loadConfig, readTlsFiles } from "./load_config.ts";
 import { digestConfig } from "./masked_config.ts";
@@ -96,6 +97,13 @@ export async function prepare(
   } catch (error) {
     await assembly.close();
     throw error;
+  }
+  // A worker does not repeat the report of its supervisor.
+  if (!isOffline && engines.remote.limiter === undefined) {
+    void describeMissingTeams(assembly.keys, config).then(
+      (lines) => lines.forEach(report),
+      () => {}, // keys that can't be read are reported elsewhere
+    );
   }
   return { source, config, assembly };
 }

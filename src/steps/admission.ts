@@ -32,7 +32,7 @@ import type { Flow, Provider } from "./flow.ts";
 /**
  * Names the subjects whose limits count: the key, its team and the provider.
  *
- * @throws {GatewayError} `key_not_understood` for a team that is not configured
+ * @throws {GatewayError} `team_not_configured`
  */
 export function subjectsOf(
   { id, team, limits }: KeyConfig,
@@ -43,9 +43,7 @@ export function subjectsOf(
   const own = limits === undefined ? [] : [{ name: `key:${id}`, limits }];
   if (team === undefined) return [...own, ...subjects];
   const shared = Object.hasOwn(teams, team) ? teams[team] : undefined;
-  if (shared === undefined) {
-    throw new GatewayError("key_not_understood", { detail: "its team is not configured" });
-  }
+  if (shared === undefined) throw new GatewayError("team_not_configured");
   return [...own, { name: `team:${team}`, limits: shared.limits }, ...subjects];
 }
 

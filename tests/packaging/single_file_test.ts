@@ -17,7 +17,7 @@ import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../sup
  * identity tokens (17 of them `jose`); 65 the configuration; 50 calls to providers; 50 limits. A
  * dependency that is added by mistake would exceed the limit.
  */
-const MAX_BYTES = 1_165_000;
+const MAX_BYTES = 1_175_000;
 const EXPORTS = [
   "ConfigError",
   "ERRORS",

@@ -153,6 +153,21 @@ export const CASES: Readonly<
   },
   key_not_understood: {
     options: {
+      config: { prices: { "*": { input: 1 } } },
+      parts: {
+        keys: {
+          find: (digest) => ({
+            id: "team",
+            digest,
+            limits: { spend: { limit: 1, period: "month", currency: "EUR" } },
+          }),
+        },
+      },
+    },
+    notOnWorkers: "a Worker takes no parts of a test",
+  },
+  team_not_configured: {
+    options: {
       parts: { keys: { find: (digest) => ({ id: "team", digest, team: "not-configured" }) } },
     },
     notOnWorkers: "a Worker takes no parts of a test",

@@ -39,7 +39,7 @@ const ListSchema = v.strictObject({
 const keyEntries: EntriesOf<KeyView> = {
   ...PolicyEntries,
   id: text("Names the key in logs and metrics"),
-  state: oneOf(["active", "disabled", "revoked", "expired", "unreadable"]),
+  state: oneOf(["active", "disabled", "revoked", "expired", "unreadable", "team_not_configured"]),
   unreadable: optional(
     text("Why it is refused: the part of its record that this version does not understand"),
   ),

@@ -10,7 +10,7 @@ import type { TeamList } from "../api/teams.ts";
 import type { KeyView, NewKeyView } from "../key_administration.ts";
 import type { TeamView } from "../team_reports.ts";
 import { call, mayChange } from "./client.ts";
-import { ago, day } from "./format.ts";
+import { ago, day, words } from "./format.ts";
 import { Revoke, Rotate, Secret } from "./key_dialogs.tsx";
 import { KeyForm } from "./key_form.tsx";
 import { LimitUse, Teams } from "./limit_use.tsx";
@@ -27,6 +27,7 @@ const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
   expired: "warn",
   revoked: "quiet",
   unreadable: "bad",
+  team_not_configured: "bad",
 };
 
 /** Actions on a key, and the label of each. */
@@ -84,7 +85,7 @@ function KeyRow({ of: key, now, onDo }: {
         {team !== undefined && <span class="hint">team {team}</span>}
       </td>
       <td class="state">
-        <Pill kind={KINDS[state] ?? "quiet"}>{state}</Pill>
+        <Pill kind={KINDS[state] ?? "quiet"}>{words(state)}</Pill>
         {unreadable !== undefined && <span class="hint">{unreadable}</span>}
         {expires !== undefined && !isOver && <span class="hint">expires {day(expires)}</span>}
         {previousExpires !== undefined && !isOver && (

@@ -1,0 +1,44 @@
+/** A team that was removed from the configuration: its keys are refused, and every tool says so. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import { type Running, startAdmin } from "../support/admin.ts";
+import { runProgram } from "../support/program.ts";
+import { until } from "../support/until.ts";
+
+describe("a removed team", () => {
+  let running: Running;
+  afterEach(() => running.stop());
+
+  it("is named with its keys by a reload, check and keys list, and calls get its own code", async () => {
+    const admin = { port: 0, token: "an-admin-token-of-32-characters!" };
+    const limits = { requests: "100/min" };
+    const teams = { ads: { limits }, search: { limits } };
+    running = await startAdmin({ teams });
+    const { key, id } = (await running.call("POST", "/v1/keys", {
+      body: { name: "bidder", team: "ads" },
+    })).json;
+    await running.call("POST", "/v1/keys", { body: { name: "crawler", team: "search" } });
+    assert.equal(await running.chat(key), 200);
+    running.at.configure({ admin, drain: { delay: "0s" }, teams: { search: { limits } } });
+    process.kill(running.program.pid, "SIGHUP");
+    await running.program.waitFor(
+      /1 key is refused, because the team ads is not configured: bidder\. Add it to teams/,
+    );
+    await until(async () => await running.chat(key) === 403, "the configuration is reloaded");
+    const { json } = await running.call("GET", "/v1/keys?team=ads");
+    assert.deepEqual(
+      json.keys.map((each: Record<string, unknown>) => [each.id, each.state]),
+      [[id, "team_not_configured"]],
+    );
+    const check = (...args: string[]) => runProgram(["check", ...args], { cwd: running.at.path });
+    const refused = await check();
+    assert.equal(refused.status, 2);
+    assert.match(refused.stderr, /team ads is not configured: bidder/);
+    assert.match(refused.stderr, /keys would be refused: see above; --force accepts that/);
+    assert.doesNotMatch(refused.stderr, /sound/);
+    const forced = await check("--force");
+    assert.equal(forced.status, 0);
+    assert.match(forced.stderr, /team ads is not configured: bidder[^]*sound/);
+  });
+});
