@@ -22,6 +22,8 @@ export type Late<Answer> =
 export interface CallOptions<Answer> {
   /** Deadline, milliseconds. Default: the deadline of the command. */
   readonly deadlineMs?: number | undefined;
+  /** True for an administrator's call, which has its own deadline: see `RedisClient.ask`. */
+  readonly isAdministrative?: boolean;
   /** Receives the outcome of a call that has failed, once it is known. */
   readonly late?: (late: Late<Answer>) => void;
 }
@@ -57,6 +59,7 @@ interface Connection {
     read: (answer: unknown) => T,
     deadlineMs?: number,
   ): Promise<T>;
+  ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T>;
 }
 
 /** Makes a command of a connection. */
@@ -66,13 +69,15 @@ export function toCommand<Input, Call, Answer>(
 ): RedisCommand<Input, Answer> {
   const { script, write, read, isBinary = false } = options;
   const run = connection.script(script.name, script.lua, { isBinary });
-  return (input, { deadlineMs = options.deadlineMs, late } = {}) => {
+  return (input, { deadlineMs = options.deadlineMs, isAdministrative, late } = {}) => {
     const readAnswer = (answer: unknown) => read(answer, input);
     const send = (redis: Redis) => {
       const call = write(input);
       return run(redis, script.keysOf(call), script.argumentsOf(call));
     };
-    const answer = connection.run(send, readAnswer, deadlineMs);
+    const answer = isAdministrative
+      ? connection.ask(send, readAnswer)
+      : connection.run(send, readAnswer, deadlineMs);
     if (late !== undefined) answer.catch((error) => awaitLate(error, readAnswer, late));
     return answer;
   };

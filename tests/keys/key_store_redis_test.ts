@@ -148,6 +148,7 @@ withRedis.describe("a change of keys in Redis", () => {
         new Promise<T>((resolve, reject) =>
           answers.push((answer) => answer instanceof Error ? reject(answer) : resolve(read(answer)))
         ),
+      ask: () => Promise.reject(new Error("no administrator calls")),
     };
     const client = {
       ...connection,

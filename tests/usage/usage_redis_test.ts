@@ -391,7 +391,7 @@ describe("adding usage to Redis", () => {
   it("repeats only scripts that may not have run, each with its number", async () => {
     const scripts: { readonly mark: string; readonly number: number }[] = [];
     const failing = new Set<string>();
-    const script = () => (_: unknown, [mark = ""]: string[], [number]: (string | number)[]) => {
+    const script = () => (_: unknown, [mark = ""]: string[], [number]: readonly unknown[]) => {
       scripts.push({ mark, number: Number(number) });
       return failing.has(mark) ? Promise.reject(new Error("lost")) : Promise.resolve(1);
     };

@@ -141,19 +141,26 @@ end
 return 1`,
 );
 
-/**
- * Confirms that no more keys are missing. KEYS: generations. ARGV: a new generation, for keys
- * without any.
- *
- * Answers the number of lost generations.
- */
-export const CONFIRM = `local all = redis.call('HGETALL', KEYS[1])
+/** Confirms that no more keys are missing. */
+export interface ConfirmCall {
+  readonly generationsKey: string;
+  /** A generation for keys without any. */
+  readonly made: string;
+}
+
+/** Answers the number of lost generations. */
+export const CONFIRM: RedisScript<ConfirmCall> = defineScript(
+  "sallyportConfirm",
+  { generationsKey: "key", made: "text" },
+  () =>
+    `local all = redis.call('HGETALL', generationsKey)
 local lost = 0
 for i = 1, #all, 2 do
   if all[i + 1] == 'lost' then
     lost = lost + 1
-    redis.call('HSET', KEYS[1], all[i], 'here')
+    redis.call('HSET', generationsKey, all[i], 'here')
   end
 end
-if #all == 0 then redis.call('HSET', KEYS[1], ARGV[1], 'here') end
-return lost`;
+if #all == 0 then redis.call('HSET', generationsKey, made, 'here') end
+return lost`,
+);

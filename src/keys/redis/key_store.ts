@@ -86,7 +86,7 @@ export class RedisKeyStore implements KeyRegistry {
   readonly #change: ReturnType<RedisClient["script"]>;
   readonly #noteUsed: RedisCommand<NoteUsedCall["uses"], unknown>;
   readonly #cache: KeyCache;
-  readonly #confirm: ReturnType<RedisClient["script"]>;
+  readonly #confirm: RedisCommand<string, boolean>;
   readonly #names: KeyNames;
   readonly #lookUps: KeyLookUps;
   /** The snapshot, if there is one. */
@@ -110,7 +110,11 @@ export class RedisKeyStore implements KeyRegistry {
       read: Number,
       deadlineMs: WRITE_DEADLINE_MS,
     });
-    this.#confirm = client.script("sallyportConfirm", CONFIRM);
+    this.#confirm = client.command({
+      script: CONFIRM,
+      write: (made: string) => ({ generationsKey: this.#names.generations, made }),
+      read: (answer) => Number(answer) > 0,
+    });
     client.listen(CHANNEL, (digests) => {
       for (const digest of digests.split(" ")) this.#forget(digest);
     });
@@ -139,10 +143,7 @@ export class RedisKeyStore implements KeyRegistry {
    */
   async confirm(): Promise<boolean> {
     return await this.#administer(() =>
-      this.#client.ask(
-        (redis) => this.#confirm(redis, [this.#names.generations], [crypto.randomUUID()]),
-        (answer) => Number(answer) > 0,
-      )
+      this.#confirm(crypto.randomUUID(), { isAdministrative: true })
     );
   }
 

@@ -20,6 +20,7 @@ import { Buffer } from "node:buffer";
 import type { Redis } from "ioredis";
 import { packJson, unpackJson } from "../../storage/packed_json.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
+import { NOW } from "../../storage/redis_script.ts";
 import type { FleetRecord } from "./fleet_report.ts";
 
 const PREFIX = "sallyport:{fleet}:";
@@ -44,10 +45,6 @@ const [MAX_RECORD_BYTES, MAX_UNPACKED_BYTES] = [4000, 64_000_000];
 const READ_AT_ONCE = 4;
 /** Deadline of commands that no caller waits for. Milliseconds. */
 const DEADLINE_MS = 1000;
-
-const NOW = `local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-`;
 
 // KEYS: seen, records, this gateway's command, the two questions, the questions to this gateway.
 // ARGV: id, record, how long it is kept, how many are kept. Answer: the command or an empty text,

@@ -3,21 +3,10 @@
  *
  * @module
  */
-import type { Redis } from "ioredis";
+import type { RedisClient } from "../../storage/redis_client.ts";
 
-/** The part of a Redis connection that usage needs. `storage/redis_client.ts` implements it. */
-export interface UsageRedis {
-  script(
-    name: string,
-    lua: string,
-  ): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown>;
-  run<T>(
-    call: (redis: Redis) => Promise<unknown>,
-    read: (answer: unknown) => T,
-    deadlineMs?: number,
-  ): Promise<T>;
-  ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T>;
-}
+/** The part of a Redis connection that usage needs. */
+export type UsageRedis = Pick<RedisClient, "script" | "run" | "ask">;
 
 /** Number of fields per read. */
 const FIELDS_AT_ONCE = 500;
