@@ -44,12 +44,17 @@ export interface RestatedCall {
   readonly startedAt: number;
   /** Milliseconds. */
   readonly durationMs: number;
+  /** Id of the gateway key. */
   readonly keyId: string;
+  /** Team of the key. */
   readonly team: string | undefined;
+  /** Plan in the claims of an identity token. */
   readonly plan: string | undefined;
+  /** Name of the provider. */
   readonly provider: string;
   /** Model as the caller named it; empty if none was named. */
   readonly model: string;
+  /** Name of the operation, such as `responses`. */
   readonly operation: string;
   /** The usage that its record has. */
   readonly estimate: TokenUsage;

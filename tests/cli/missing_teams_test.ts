@@ -1,6 +1,7 @@
 /** A team that was removed from the configuration: its keys are refused, and every tool says so. */
 // runtimes: once
 import assert from "node:assert/strict";
+import process from "node:process";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { type Running, startAdmin } from "../support/admin.ts";
 import { runProgram } from "../support/program.ts";
