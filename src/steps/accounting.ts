@@ -42,6 +42,8 @@ export interface CountedCall extends EstimatedCall {
    * Tokens that {@link Accounting.open} has reserved for it; `undefined` without a limit on tokens.
    */
   reserved: EstimatedTokens | undefined;
+  /** True if a limit is strict. Then output that is not stated can be as much as was reserved. */
+  isStrict: boolean;
 }
 
 /** Amounts to reserve for a call, and the amounts that it has used at its end. */
@@ -97,6 +99,7 @@ export class Accounting {
     const isStrict = subjects.some((subject) =>
       subject.limits.mode === "strict" && limitsAmounts(subject)
     );
+    counted.isStrict = isStrict;
     const expected = capByLimits(this.#estimator.expect(counted), subjects, price);
     const most = isStrict ? mostOf(counted, call) : undefined;
     if (most !== undefined) price?.assertBounded(most);
@@ -176,6 +179,13 @@ export class Accounting {
     });
   }
 
+  /** Estimates the tokens of a call whose output was relayed, but not stated. */
+  #usedTokens(counted: CountedCall, output: number): EstimatedTokens {
+    // Output that is never relayed, such as reasoning, must not exceed a strict limit.
+    if (counted.isStrict && counted.reserved !== undefined) return counted.reserved;
+    return this.#estimator.consumed(counted, output);
+  }
+
   /**
    * Completes the facts with the charge of a call. If the answer is complete and its tokens were
    * stated, it improves later estimates.
@@ -195,7 +205,7 @@ export class Accounting {
       countedOutput: outputTokens,
     }, {
       reserved: () => counted.reserved ?? this.#estimator.expect(counted),
-      used: (output) => this.#estimator.consumed(counted, output),
+      used: (output) => this.#usedTokens(counted, output),
     });
     const isUnstated = isEstimated && stated?.input === undefined;
     facts.usage = usage && this.#merge(usage, counted, { isEstimated, isUnstated });

@@ -271,5 +271,6 @@ function toCountedCall({ facts }: Call, { provider, operation, key }: Flow): Cou
     providerMaxOutput,
     strictMaxOutput,
     reserved: undefined,
+    isStrict: false,
   };
 }

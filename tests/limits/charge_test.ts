@@ -184,6 +184,27 @@ describe("the charge of a call", () => {
     assert.equal(await charged(gateway), before + (usage?.total ?? 0));
   });
 
+  for (const stream of [false, true]) {
+    it(`is the whole reservation of a strict limit if no tokens are stated, as reasoning is not relayed [${stream ? "stream" : "plain"}]`, async () => {
+      answering = (response) => {
+        if (!stream) return void response.end(plain());
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.end(
+          'data: {"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\n' +
+            "data: [DONE]\n\n",
+        );
+      };
+      const gateway = await start({ limits: { budget: "1000M/month", mode: "strict" } }, {
+        maxOutput: 5000,
+      });
+      const asked = toCall(gateway, { messages: MESSAGES, stream });
+      assert.equal((await callRaw(gateway.a, asked)).status, 200);
+      const { usage, isEstimated, outcome } = await gateway.settled();
+      assert.deepEqual([usage?.output, isEstimated, outcome], [5000, true, "ok"]);
+      assert.equal(await charged(gateway), usage?.total);
+    });
+  }
+
   for (const status of [201, 202, 203, 206]) {
     it(`is the usage that a plain answer with the status ${status} states`, async () => {
       answering = (response) =>
