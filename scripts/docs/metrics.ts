@@ -23,6 +23,11 @@ class ListingRegistry extends MetricRegistry {
     this.created.push(metric);
     return super.histogram(metric, bounds);
   }
+
+  override read(metric: Parameters<MetricRegistry["read"]>[0]): void {
+    this.created.push(metric);
+    super.read(metric);
+  }
 }
 
 /**
