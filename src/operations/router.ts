@@ -15,6 +15,8 @@ import { type Operation, OPERATIONS, OTHER } from "./table.ts";
 
 /** An operation of one request: its path has no parameters. */
 export interface ResolvedOperation extends Operation {
+  /** Id of the stored object that the path names with `:id`, such as a response. */
+  readonly objectId?: string | undefined;
   /** Id of the model, decoded, if it is in the path. */
   readonly modelId?: string;
   /** Model that the path of an unknown operation names, for its price. */
@@ -88,7 +90,8 @@ async function match(method: string, path: string): Promise<ResolvedOperation | 
   if (row === undefined) return toOther(method, path, route);
   if (row.method === "*") return toUnlisted(row, method, path);
   // A trailing slash has no meaning in the table.
-  const resolved = { ...row, path: path.replace(/\/+$/, "").slice("/v1".length) };
+  const plainPath = path.replace(/\/+$/, "").slice("/v1".length);
+  const resolved = { ...row, path: plainPath, objectId: params.id };
   if (params.model === undefined) return resolved;
   const modelId = decodeURIComponent(params.model.replace(/\/+$/, ""));
   return modelId.length > MAX_MODEL_LENGTH ? undefined : { ...resolved, modelId };

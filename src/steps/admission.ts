@@ -148,13 +148,12 @@ export function admit(call: Call, flow: Flow): Promise<void> | undefined {
   const counted = operation.cost === "tokens" ? toCountedCall(call, flow) : undefined;
   if (counted !== undefined) gateway.accounting.completeAtEnd(counted, exchange);
   if (counted?.isBackground === true) gateway.laterUsage.awaitAtEnd(counted, subjects, exchange);
-  if (operation.cost === "earlier") gateway.laterUsage.settleAtEnd(answerIdOf(operation), exchange);
+  if (operation.cost === "earlier" && operation.objectId !== undefined) {
+    gateway.laterUsage.settleAtEnd(operation.objectId, exchange);
+  }
   if (flow.isAdmitted || subjects.length === 0) return undefined;
   return acquireRest(flow.needsReservation ? counted : undefined, call, flow);
 }
-
-/** Returns the id of the answer that the path of an operation names: `/responses/ID`. */
-const answerIdOf = ({ path }: Pick<ResolvedOperation, "path">): string => path.split("/")[2] ?? "";
 
 /** Returns the account of a call whose answer states no usage: the operator's price, if it works. */
 function toPricedAccount({ operation, provider, exchange, needsReservation }: Flow): Account {
