@@ -146,7 +146,7 @@ function toNames(names: readonly string[] | undefined): string {
 /** Formats a budget. Money includes its currency, tokens have no unit. */
 const toBudget = (budget: string): string => budget.includes(" ") ? budget : `${budget} tokens`;
 
-/** Texts of limits in the list of keys. */
+/** Texts of limits. */
 const LIMIT_TEXTS: Readonly<Record<keyof WrittenLimits, (limit: unknown) => string>> = {
   requests: (rate) => `${rate} requests`,
   tokens: (rate) => `${rate} tokens`,
@@ -209,11 +209,21 @@ function toText(value: unknown): string {
   return parts.map(([name, part]) => `${name} ${part}`).join(", ");
 }
 
+/** Labels of fields whose names have several words. */
+const LABELS: Readonly<Record<string, string>> = {
+  lastUsed: "last used",
+  previousExpires: "old secret until",
+};
+
+/** Formats a key, a line for each field. All commands print the id and the name first. */
 function toLines(view: KeyView): string {
-  const fields = Object.entries(view).filter(([, value]) => value !== undefined);
-  const width = Math.max(...fields.map(([name]) => name.length));
-  const lines = fields.map(([name, value]) => `${name.padEnd(width)}  ${toPlain(toText(value))}`);
-  return lines.join("\n");
+  const { id, name, limits, ...others } = view;
+  const written = limits && toLimits(limits);
+  const fields = Object.entries({ id, name, limits: written, ...others })
+    .filter(([, value]) => value !== undefined)
+    .map(([field, value]) => [LABELS[field] ?? field, toPlain(toText(value))] as const);
+  const width = Math.max(...fields.map(([label]) => label.length));
+  return fields.map(([label, text]) => `${label.padEnd(width)}  ${text}`).join("\n");
 }
 
 /**
@@ -298,7 +308,8 @@ async function printImport(keys: KeyRegistry, options: CommandOptions): Promise<
   const counts = await importKeys(keys, records, { isReplacing: options.replace === true });
   if (options.json) return printJson(counts);
   const { added, replaced, same } = counts;
-  printText(`${added} keys added, ${replaced} replaced, ${same} there already`);
+  const keysAdded = added === 1 ? "1 key" : `${added} keys`;
+  printText(`${keysAdded} added, ${replaced} replaced, ${same} there already`);
 }
 
 async function confirm(keys: KeyRegistry): Promise<void> {

@@ -118,7 +118,7 @@ describe("sallyport keys export and import", () => {
     assert.equal(await to.good("export"), before, "the other one was not added either");
     assert.equal(
       await to.good("import", path, "--replace"),
-      "1 keys added, 1 replaced, 0 there already\n",
+      "1 key added, 1 replaced, 0 there already\n",
     );
     assert.deepEqual([(await to.show(id)).name, (await to.show(other)).state], ["new", "active"]);
     // A revoked key does not return with an older copy.

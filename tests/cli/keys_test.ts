@@ -87,7 +87,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.match(stderr, new RegExp(`^id +${id}$`, "m"));
       assert.match(
         stderr,
-        /^limits +requests 600\/min, tokens 2\.3M\/min, concurrency 20, budget 5M\/month, mode observe$/m,
+        /^limits +600\/min requests, 2\.3M\/min tokens, 20 at once, 5M\/month tokens, \(observed\)$/m,
       );
       const secret = key.slice(16);
       const said = [

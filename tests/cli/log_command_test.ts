@@ -146,7 +146,10 @@ describe("sallyport log", () => {
     for (const [args, ids] of found) {
       const { status, stdout, stderr } = await run(file, ...args, "--json");
       assert.equal(status, 0);
-      assert.equal(stderr, "sallyport: left out 3 lines that the access log did not write\n");
+      assert.equal(
+        stderr,
+        "sallyport: left out 3 lines without an exchange, such as the first ones of serve\n",
+      );
       const lines = stdout.split("\n").filter((line) => line !== "");
       assert.deepEqual(lines.map((line) => JSON.parse(line).id), ids, args.join(" "));
       assert.ok(lines.every((line) => LINES.includes(line)), "as they are");
@@ -156,6 +159,15 @@ describe("sallyport log", () => {
       explained.join("\n"),
       /What +Cannot wait longer.*\n +Why +A deadline passed.*\n +Side +The provider\n +To do +Look/,
     );
+    const limited = entry({
+      id: "limited",
+      status: 429,
+      outcome: "refused",
+      code: "rate_limit_exceeded",
+      limit: "team-requests",
+    });
+    const refusal = await good(write([limited], "limited.log"), "--id", "limited");
+    assert.match(refusal.join("\n"), /What +Cannot serve.*\n +Limit +team-requests\n +Side/);
   });
 
   it.once("reads lines to which a collector has added a prefix", async () => {
@@ -247,7 +259,10 @@ describe("sallyport log", () => {
     child.stdin.end(`\n${LINES[0]}\n`);
     assert.deepEqual(await ended, [0, null]);
     assert.match(told.stdout, /^total +120,001 /m);
-    assert.equal(told.stderr, "sallyport: left out 1 line that the access log did not write\n");
+    assert.equal(
+      told.stderr,
+      "sallyport: left out 1 line without an exchange, such as the first ones of serve\n",
+    );
   });
 
   it("ends when its reader has left", async () => {

@@ -289,7 +289,7 @@ withRedis.describe("a start while Redis is away", () => {
     );
     assert.equal(await callOf(url, used.key), "ok");
     assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
-    assert.match(await running.at.good("import", keys.snapshot), /1 keys added/);
+    assert.match(await running.at.good("import", keys.snapshot), /1 key added/);
   });
 });
 

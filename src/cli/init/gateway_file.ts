@@ -86,9 +86,9 @@ ${toListen(gateway)}
       "hosts": ${JSON.stringify(hosts).replaceAll(",", ", ")},
       // A base URL, several of equal replicas, or the short name of a known provider.
       "upstream": ${JSON.stringify(upstream)},
-      // Operations for callers: every call of a model. Files, batches and the like are off until they
-      // are named: "operations": ["default", "files", "batches"], "deadlines": { "connect": "5s",
-      // "firstByte": "10m", "idle": "2m" },
+      // Callers can make every call of a model. Files, batches and the like have to be named:
+      // "operations": ["default", "files", "batches"],
+      // "deadlines": { "connect": "5s", "firstByte": "10m", "idle": "2m" },
     },
     // "second": { "hosts": ["second.localhost"], "upstream": "https://llm.example.com/v1" },
   },

@@ -172,7 +172,9 @@ class LogReading {
   reportRest(): void {
     const lines = (count: number) => count === 1 ? "1 line" : `${count} lines`;
     if (this.#foreign > 0) {
-      report(`left out ${lines(this.#foreign)} that the access log did not write`);
+      report(
+        `left out ${lines(this.#foreign)} without an exchange, such as the first ones of serve`,
+      );
     }
     if (this.#dropped > 0 && this.#isSelecting) {
       const missing = lines(this.#dropped);

@@ -107,6 +107,7 @@ export function explainEntry(entry: LogEntry): string {
   const { what, why, side, toDo } = explained;
   const facts = [
     ["What", what],
+    ["Limit", entry.limit],
     ["Why", why],
     ["Side", SIDES[side]],
     ["To do", toDo],
