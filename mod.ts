@@ -28,11 +28,19 @@ export {
   type RedisKeysConfig,
   type RedisKeysInput,
 } from "./src/config/config.ts";
+export type {
+  AttributionConfig,
+  AttributionInput,
+  AttributionPreset,
+  Sources,
+} from "./src/config/attribution.ts";
+export type { Attribution, Dimension } from "./src/config/dimensions.ts";
 export type { CorsConfig, CorsInput } from "./src/config/cors.ts";
 export type { DurableConfig, DurableInput } from "./src/config/durable.ts";
 export type { EgressConfig, EgressInput, EgressSettings } from "./src/config/egress.ts";
 export type { LimitsConfig, LimitsInput } from "./src/config/gateway_limits.ts";
 export type { HeadersConfig, HeadersInput } from "./src/config/headers.ts";
+export type { HeldKeyInput, HeldKeySource } from "./src/config/held_key.ts";
 export type {
   ClaimInput,
   ClaimRule,
@@ -40,15 +48,19 @@ export type {
   IdentityInput,
   KeySetInput,
   MappedClaim,
+  OperatorsConfig,
   TokenAlgorithm,
   WrittenRequire,
   WrittenRule,
 } from "./src/config/identity.ts";
+export type { SignInConfig, SignInInput } from "./src/config/sign_in.ts";
 export type { KeyConfig, KeyInput } from "./src/config/key.ts";
 export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups.ts";
 export type { LimitMode, LimitSet, WrittenLimits } from "./src/config/limit_set.ts";
 export type { AdminConfig, AdminInput, ListenConfig, ListenInput } from "./src/config/listeners.ts";
-export type { ProviderConfig, ProviderInput } from "./src/config/provider.ts";
+export type { ProviderConfig, ProviderInput, TimeoutCharge } from "./src/config/provider.ts";
+export type { RunsConfig, RunsInput } from "./src/config/runs.ts";
+export type { ShapeName } from "./src/config/shape.ts";
 export type {
   Decimal,
   FactorWhen,
@@ -62,7 +74,7 @@ export type {
 } from "./src/config/prices.ts";
 export type { TeamConfig, TeamInput } from "./src/config/team.ts";
 export type { AlertsConfig } from "./src/config/alerts.ts";
-export type { Budget, MoneyBudget, Rate } from "./src/config/units.ts";
+export type { Budget, Money, MoneyBudget, Rate } from "./src/config/units.ts";
 export type {
   RedisConfig,
   RedisInput,
@@ -71,7 +83,8 @@ export type {
 } from "./src/config/redis.ts";
 export type { AdminErrorCode } from "./src/errors/admin_errors.ts";
 export type { ErrorSpec } from "./src/errors/error_spec.ts";
-export { type ErrorCode, ERRORS, GatewayError } from "./src/errors/gateway_error.ts";
+export { type ErrorCode, ERRORS } from "./src/errors/codes.ts";
+export { GatewayError } from "./src/errors/gateway_error.ts";
 export {
   type Concern,
   concernOf,
@@ -86,6 +99,7 @@ export type {
   GatewayRequest,
   GatewayResponse,
   PushedBody,
+  Unpack,
 } from "./src/http/message.ts";
 export type { DurableErrorCode } from "./src/errors/durable_errors.ts";
 export type { RequestErrorCode } from "./src/errors/request_errors.ts";
@@ -112,6 +126,7 @@ export type {
 } from "./src/exchange/observer.ts";
 export type { Handler } from "./src/http/web.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
+export type { HeldKeyReader } from "./src/upstream/held_keys.ts";
 export type { Digest } from "./src/keys/key_format.ts";
 export type { ResolvedKey } from "./src/config/key.ts";
 export type { RevocableToken } from "./src/keys/identity/revocations.ts";
@@ -127,6 +142,17 @@ export type {
   LimitSubject,
   Reservation,
 } from "./src/limits/limiter.ts";
+export type {
+  RunBounds,
+  RunCall,
+  RunCorrection,
+  RunLease,
+  RunLimits,
+  RunRegistry,
+  RunReservation,
+  RunStatus,
+  StatedRun,
+} from "./src/runs/run_registry.ts";
 export type { ReplicaReport } from "./src/upstream/replicas.ts";
 export type {
   Abortable,

@@ -1,5 +1,5 @@
 /**
- * `npm run docs [-- tables|faults|behaviours|pictures|api|map|site|task NAME]`: writes the generated
+ * `npm run docs [-- tables|faults|behaviours|pictures|api|map|measurements|site|task NAME]`: writes the generated
  * parts of the README and of `docs/`.
  * - `tables`: from the sources and from the results of `npm run bench`
  * - `faults` by runtime, and `behaviours` by runtime and framework: from the reports of the last
@@ -10,6 +10,7 @@
  * - `site`: a static site of the pages, in `dist/site/`. `--serve` then serves it,
  *   `--screenshots FOLDER` then takes pictures of it
  * - `map`: prints each source file with its subject
+ * - `measurements`: prints the tables of the last `npm run bench` that are not on a page
  * - `task NAME`: performs the page `docs/tasks/NAME.md`. It writes files, types commands and checks
  *   output exactly as the page says
  */
@@ -19,6 +20,7 @@ import { writeApi } from "./docs/api.ts";
 import { BEHAVIOURS } from "./docs/behaviours.ts";
 import { FAULTS } from "./docs/faults.ts";
 import { makeMap } from "./docs/map.ts";
+import { makeMeasurements } from "./docs/measurements.ts";
 import { writePart } from "./docs/parts.ts";
 import { TABLES } from "./docs/tables.ts";
 import { takeScreenshots } from "./screenshots.ts";
@@ -34,6 +36,7 @@ if (isWanted("pictures")) {
 }
 if (wanted === "api") writeApi("docs/api");
 if (wanted === "map") console.log(makeMap());
+if (wanted === "measurements") console.log(makeMeasurements());
 if (wanted === "site") {
   const { runSite } = await import("./site/build.ts");
   await runSite(process.argv.slice(3));

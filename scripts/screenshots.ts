@@ -125,13 +125,13 @@ async function startGateway(upstreams: { a: string; b: string }): Promise<Progra
     if (url === undefined) throw new Error(`the gateway has not written ${pattern.source}`);
     return url;
   };
-  while (find(/admin on (\S+)/) === undefined) {
+  while (find(/admin on ([^\s;"]+)/) === undefined) {
     if (child.exitCode !== null) throw new Error("the gateway did not start");
     await pause(20);
   }
   return {
-    url: findUrl(/listening on (\S+)/),
-    admin: findUrl(/admin on (\S+)/),
+    url: findUrl(/listening on ([^\s;"]+)/),
+    admin: findUrl(/admin on ([^\s;"]+)/),
     async end() {
       const ended = new Promise((settle) => child.once("exit", settle));
       child.kill("SIGTERM");

@@ -3,7 +3,7 @@
  * messages, test titles and pages. `npm run check` fails if a room has a forbidden phrase, or too
  * many of a limited one. With a phrase, such as `may`, it prints every place.
  */
-import { globSync, readFileSync } from "node:fs";
+import { globSync, readFileSync, statSync } from "node:fs";
 import process from "node:process";
 import { fromMarkdown } from "mdast-util-from-markdown";
 import { gfmFromMarkdown } from "mdast-util-gfm";
@@ -34,6 +34,18 @@ function* commentsOf(file: string): Generator<Piece> {
   for (const { 0: comment, index } of text.matchAll(comments)) {
     const prose = comment.replace(/^\s*(?:\/\*\*?|\*\/|\*|\/\/)|\*\/$/gm, " ");
     yield { place: `${file}:${lineAt(text, index)}`, text: withoutCode(prose) };
+  }
+}
+
+/** Comments after `#`, and the texts of alerts and dashboards. */
+function* remarksOf(file: string): Generator<Piece> {
+  const text = readFileSync(file, "utf8");
+  const remarks = /(?:^[ \t]*# .*\n?)+|^\s*"?(?:summary|description|title)"?: .*/gm;
+  for (const { 0: remark, index } of text.matchAll(remarks)) {
+    yield {
+      place: `${file}:${lineAt(text, index)}`,
+      text: withoutCode(remark.replace(/^\s*# ?/gm, " ")),
+    };
   }
 }
 
@@ -96,9 +108,15 @@ const ROOMS: Readonly<Record<RoomName, () => Iterable<Piece>>> = {
   "messages": () => code("src").flatMap((file) => [...messagesOf(file)]),
   "tests": () => code("tests").flatMap((file) => [...commentsOf(file), ...titlesOf(file)]),
   "scripts": () => code("scripts").flatMap((file) => [...commentsOf(file)]),
+  "examples and ops": () => [
+    ...globSync("examples/**/*.{js,mjs}", { exclude: ["**/node_modules/**"] })
+      .flatMap((file) => [...commentsOf(file)]),
+    ...globSync("ops/**/*").filter((file) => statSync(file).isFile())
+      .flatMap((file) => [...commentsOf(file), ...remarksOf(file)]),
+  ],
   "pages": () =>
-    globSync(["*.md", "docs/**/*.md", "src/**/README.md", "tests/*.md"])
-      .flatMap((file) => [...textsOf(file)]),
+    globSync(["*.md", "docs/**/*.md", "src/**/README.md", "scripts/**/README.md", "tests/*.md"])
+      .flatMap((file) => [...textsOf(file), ...commentsOf(file)]),
 };
 
 const normalize = (text: string) => text.replace(/\s+/g, " ");

@@ -4,12 +4,16 @@
  *
  * @module
  */
+import type { ReportEvent } from "./exchange/reported_event.ts";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
-import { Accounting } from "./steps/accounting.ts";
+import { createAccounting } from "./steps/accounting.ts";
+import { toAttributionRules } from "./steps/attribution.ts";
 import type { AwaitedCall } from "./steps/awaited_call.ts";
 import { LaterUsage } from "./steps/later_usage.ts";
 import { type AwaitedCalls, MemoryAwaitedCalls } from "./usage/awaited_calls.ts";
+import { MemoryRuns } from "./runs/memory_runs.ts";
+import type { RunRegistry } from "./runs/run_registry.ts";
 import { createBudgetNotes } from "./steps/budget_alerts.ts";
 import { embedIdentity } from "./steps/token_verifier_setup.ts";
 import type { RevocableToken } from "./keys/identity/revocations.ts";
@@ -17,6 +21,7 @@ import type { CallerTokens } from "./keys/identity/verifier.ts";
 import { type Digest, holdsGatewayKey } from "./keys/key_format.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import { createInlineKeyStore } from "./keys/key_store_memory.ts";
+import { TeamDirectory } from "./keys/team_directory.ts";
 import type { Limiter } from "./limits/limiter.ts";
 import type { BudgetWatch } from "./limits/budget_watch.ts";
 import { MemoryLimiter } from "./limits/memory_limiter.ts";
@@ -29,15 +34,17 @@ import type { ExchangeObserver, RestatedCall, Tracer } from "./exchange/observer
 import { type Handler, toHandler } from "./http/web.ts";
 import { BodyMemory } from "./inbound/body.ts";
 import { withCors } from "./inbound/cors.ts";
-import { createHostTable } from "./inbound/host.ts";
+import { createHostTable, type HostEntry } from "./inbound/host.ts";
 import { ExchangeSlots, OpenExchanges } from "./exchange/open_exchanges.ts";
 import { embedDurable } from "./steps/durable/setup.ts";
 import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import { handleRequest } from "./pipeline.ts";
 import type { Provider, StepParts } from "./steps/flow.ts";
 import { createHeaderRules } from "./upstream/headers.ts";
+import { type HeldKeyReader, HeldKeys, listHeldKeys } from "./upstream/held_keys.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport } from "./upstream/transport.ts";
+import { toUnpack } from "./upstream/unpack.ts";
 
 /** The parts that differ by runtime or engine. Their defaults work everywhere. */
 export interface GatewayParts {
@@ -61,6 +68,11 @@ export interface GatewayParts {
    * this process.
    */
   readonly limiter: Limiter;
+  /**
+   * The registry of runs, which counts and stops the runs of agents. Default: a registry in the
+   * memory of this process.
+   */
+  readonly runs: RunRegistry;
   /** The transport, which makes the calls to providers. Default: the global `fetch`. */
   readonly transport: Transport;
   /**
@@ -68,6 +80,11 @@ export interface GatewayParts {
    * one.
    */
   readonly transports?: Readonly<Record<string, Transport>> | undefined;
+  /**
+   * Reads provider keys that the gateway holds. A configuration with such keys needs it. Default:
+   * none.
+   */
+  readonly readHeldKey?: HeldKeyReader | undefined;
   /** The SHA-256 function. Default: an implementation in JavaScript. */
   readonly digest: Digest;
   /** Observers, which receive the records of settled exchanges. */
@@ -86,7 +103,7 @@ export interface GatewayParts {
    * not be delivered.
    */
   readonly budgets?:
-    | { readonly watch: BudgetWatch; readonly report: (text: string) => void }
+    | { readonly watch: BudgetWatch; readonly report: ReportEvent }
     | undefined;
   /**
    * @internal Durable exchanges, which outlive a configuration. Default: in the memory of this
@@ -98,6 +115,8 @@ export interface GatewayParts {
    * memory of this process.
    */
   readonly awaitedCalls?: AwaitedCalls<AwaitedCall> | undefined;
+  /** @internal The teams of keys. Default: the teams of the configuration. */
+  readonly teams?: TeamDirectory | undefined;
   /** @internal The load that all configurations of this process share. */
   readonly shared?: SharedLoad | undefined;
 }
@@ -172,16 +191,28 @@ function toKeyParts(
   };
 }
 
+/** Returns the function that reads held keys. Throws if there are some, and no such function. */
+function toHeldKeyReader(config: Config, { readHeldKey }: Partial<GatewayParts>): HeldKeyReader {
+  if (readHeldKey !== undefined) return readHeldKey;
+  const sources = listHeldKeys(config);
+  if (sources.length === 0) return () => "";
+  const message = "expected no held key: this gateway has no function that reads it";
+  throw new ConfigError(sources.map(({ path }) => ({ path, message })));
+}
+
 /** Transports, for all providers and for single ones. */
 type Transports = Pick<GatewayParts, "transport" | "transports" | "onlyTransport">;
 
-/** Returns the transport of a provider. Throws if a setting such as `egress` has no transport. */
+/**
+ * Returns the transport of a provider. Throws if a setting such as `egress` has no transport, unless
+ * one transport replaces all.
+ */
 function toTransport(name: string, provider: ProviderConfig, parts: Transports): Transport {
   const { transport, transports, onlyTransport } = parts;
-  if (onlyTransport !== undefined) return onlyTransport;
   if (provider.transport === "fetch") return createFetchTransport();
   const own = transports?.[name];
-  if (own === undefined && provider.egress !== undefined) {
+  const lacksEgress = own === undefined && provider.egress !== undefined;
+  if (lacksEgress && onlyTransport === undefined) {
     const message = "expected no such setting: this gateway calls by fetch, which knows none of it";
     throw new ConfigError([{ path: `providers.${name}.egress`, message }]);
   }
@@ -194,18 +225,23 @@ function toProviders(
   { clock, ...transports }: Transports & { clock: Clock },
 ): Provider[] {
   const all = Object.entries(providers);
-  return all.map(([name, provider]) => ({
-    name,
-    hasOthers: all.length > 1,
-    ...provider,
-    replicas: new Replicas(provider.upstreams),
-    transport: toTransport(name, provider, transports),
-    clock,
-    headerRules: createHeaderRules(provider.headers),
-    subjects: provider.limits === undefined
-      ? []
-      : [{ name: `provider:${name}`, limits: provider.limits }],
-  }));
+  return all.map(([name, provider]) => {
+    const own = toTransport(name, provider, transports);
+    return {
+      name,
+      hasOthers: all.length > 1,
+      ...provider,
+      replicas: new Replicas(provider.upstreams),
+      transport: transports.onlyTransport ?? own,
+      // Bodies are read as if the provider were called.
+      unpack: toUnpack(own),
+      clock,
+      headerRules: createHeaderRules(provider.headers),
+      subjects: provider.limits === undefined
+        ? []
+        : [{ name: `provider:${name}`, limits: provider.limits }],
+    };
+  });
 }
 
 /** Returns the durable exchanges, if any call can be recorded. */
@@ -228,7 +264,11 @@ function reportReplicas({ name, replicas }: Provider, clock: Clock): Gateway["re
 function toHostTable(providers: readonly Provider[]): StepParts["resolveProvider"] {
   return createHostTable(
     providers.flatMap((provider) =>
-      provider.hosts.map((host): [string, Provider] => [host, provider])
+      provider.hosts.map((host): HostEntry<Provider> => [
+        host,
+        provider,
+        provider.shape === "v1" ? undefined : "anyPath",
+      ])
     ),
   );
 }
@@ -241,9 +281,10 @@ interface OwnParts extends Pick<StepParts, "clock" | "openExchanges" | "assertWe
 /** Returns the parts that the steps of a request use. */
 function toStepParts(config: Config, overrides: Partial<GatewayParts>, own: OwnParts): StepParts {
   const { clock, openExchanges, providers } = own;
+  const { runs = new MemoryRuns(clock) } = overrides;
   const { digest = portableDigest, limiter = new MemoryLimiter(clock), observers = [] } = overrides;
   const { alerts, limits } = config;
-  const accounting = new Accounting(config);
+  const accounting = createAccounting(config);
   const calls = overrides.awaitedCalls ?? new MemoryAwaitedCalls<AwaitedCall>(clock);
   const restated = (call: RestatedCall) => {
     for (const observer of observers) observer.restated?.(call);
@@ -253,10 +294,14 @@ function toStepParts(config: Config, overrides: Partial<GatewayParts>, own: OwnP
     ...toKeyParts(config, overrides, { digest, clock }),
     limiter,
     accounting,
-    laterUsage: new LaterUsage({ calls, accounting, limiter, clock, restated }),
-    teams: config.teams,
+    laterUsage: new LaterUsage({ calls, accounting, limiter, runs, clock, restated }),
+    teams: overrides.teams ?? new TeamDirectory(config.teams),
+    heldKeys: new HeldKeys(config, toHeldKeyReader(config, overrides), clock),
     durable: toDurable(config, overrides, clock),
     budgetNotes: createBudgetNotes({ alerts, ...overrides.budgets, limiter, digest, clock }),
+    attribution: toAttributionRules(config.attribution.sources),
+    runs,
+    runRules: { ...config.runs, currency: config.currency },
     observers: observers.map((observer) => (record) => observer.settled(record)),
     tracer: overrides.tracer,
     clock,

@@ -4,29 +4,14 @@
  *
  * @module
  */
-import { type KeyConfig, TOKEN_ID_PREFIX } from "./config/key.ts";
 import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
-import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
-import {
-  type AnyBody,
-  type GatewayRequest,
-  type GatewayResponse,
-  isDrainable,
-  type PushedBody,
-} from "./http/message.ts";
+import { ClientClosed, toSettlement } from "./exchange/exchange.ts";
+import { type GatewayRequest, type GatewayResponse, isDrainable } from "./http/message.ts";
 import { readBody } from "./inbound/body.ts";
-import { readGatewayCredential, readUpstreamCredentials } from "./inbound/credentials.ts";
-import { type Address, withoutPrefix } from "./inbound/host.ts";
-import { findGatewayKey } from "./keys/key_resolver.ts";
-import {
-  allowsModel,
-  assertModelAllowed,
-  assertOperationAllowed,
-  assertOtherModelsAllowed,
-  requireUsableKey,
-} from "./keys/policy.ts";
-import { limitsAmounts } from "./limits/limiter.ts";
+import { type AddressedProvider, withoutPrefix } from "./inbound/host.ts";
+import { assertModelAllowed, assertOtherModelsAllowed } from "./keys/policy.ts";
+import { limitsSpend } from "./limits/limiter.ts";
 import {
   dialectOfCaller,
   type ResolvedOperation,
@@ -34,37 +19,25 @@ import {
   toQuery,
   toUnknownError,
 } from "./operations/router.ts";
+import { SHAPES } from "./operations/shapes.ts";
 import { isCharged } from "./operations/table.ts";
-import { admit, admitBeforeBody, assertMetered, subjectsOf } from "./steps/admission.ts";
+import { admit, admitBeforeBody } from "./steps/admission.ts";
 import { BODILESS, bytesOf, type Call } from "./steps/call.ts";
-import { record } from "./steps/durable/recorded_call.ts";
-import { answerRecorded } from "./steps/durable/recording_request.ts";
-import { wantedRecording } from "./steps/durable/wanted_recording.ts";
+import { runRecordedCall } from "./steps/durable/recorded_call.ts";
+import { answerRecordingRequest } from "./steps/durable/recording_request.ts";
+import { finish } from "./steps/finish.ts";
 import type { Arrival, Flow, Provider, StepParts } from "./steps/flow.ts";
-import {
-  assertNoKeyInCredentials,
-  assertNoKeyInFields,
-  assertNoKeyInHeaders,
-  assertNoKeyInUrl,
-  withoutKeys,
-} from "./steps/misplaced_keys.ts";
+import { sendWithHeldKey } from "./steps/held_key.ts";
+import { identify } from "./steps/identify.ts";
+import { assertNoKeyInFields, assertNoKeyInHeaders, withoutKeys } from "./steps/misplaced_keys.ts";
+import { relayAnswer } from "./steps/relay_answer.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
-import {
-  type AnswerKind,
-  createScannerOrMeter,
-  noteTokens,
-  toAnswerKind,
-} from "./upstream/answer_kind.ts";
 import { forward, shortenDeadlines } from "./upstream/forward.ts";
-import { hasLooped, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
-import { filterModelList } from "./upstream/model_list.ts";
-import { isSmall, readWhole } from "./upstream/read_whole.ts";
-import { RelayedBody } from "./upstream/relay.ts";
+import { listWithheld, toUpstreamHeaders } from "./upstream/headers.ts";
 import type { UpstreamResponse } from "./upstream/transport.ts";
-import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
 
 /**
- * Answers a request: steps 1 to 3, then {@link run}. Never rejects.
+ * Answers a request: steps 1 to 7. Step 8 runs when the answer ends. Never rejects.
  *
  * Steps that do not wait are not async functions. Four more async steps, together with dates
  * printed by V8 in the log, cost about a tenth of a plain call on Node (2026-11-22, two builds in
@@ -80,44 +53,46 @@ export async function handleRequest(
     exchange.trace = gateway.tracer?.begin(exchange, request);
     gateway.assertWelcome();
     const { provider, prefix } = address(arrival); // 2
-    const { method, url, headers } = request;
-    const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
-    noteKnownOperation(operation, provider, arrival);
-    const presentedKey = readGatewayCredential(headers, provider, gateway.holdsKey); // 3
-    const { keys, digest, clock, identity } = gateway;
-    const stored = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
-    return await run(identify(stored, presentedKey, operation, provider, arrival));
+    const { method, url } = request;
+    const path = withoutPrefix(url, prefix);
+    const operation = await resolveOperation(method, path, provider.shape);
+    acceptOperation(operation, provider, arrival);
+    const flow = await identify(operation, provider, arrival); // 3
+    if (operation.isOwn) return await answerRecordingRequest(flow);
+    if (flow.subjects.length > 0) await admitBeforeBody(flow); // 4: the checks that need no body
+    const call = await read(flow); // 5
+    const { wantedRecording } = flow;
+    if (wantedRecording !== undefined) {
+      return await runRecordedCall(wantedRecording, call, flow, runCall);
+    }
+    return await runCall(call, flow); // 4: the other checks, then 6 and 7
   } catch (thrown) {
     return refuse(thrown, arrival);
   }
 }
 
-/** Runs steps 4 to 7. Step 8 runs when the answer ends. */
-async function run(flow: Flow): Promise<GatewayResponse> {
-  const { operation, subjects, recording } = flow;
-  if (operation.isOwn) return await answerRecorded(flow);
-  if (subjects.length > 0) await admitBeforeBody(flow); // 4: the checks that need no body
-  const call = await read(flow); // 5
-  if (recording !== undefined) return await record(recording, call, flow, runCall);
-  return await runCall(call, flow);
-}
-
 /** Makes the call: runs the checks of step 4 that need the body, then steps 6 and 7. */
 async function runCall(call: Call, flow: Flow): Promise<GatewayResponse> {
   await admit(call, flow);
-  return relay(await send(call, flow), call, flow);
+  const { heldKey } = flow;
+  const answer = heldKey === undefined
+    ? await send(call, flow)
+    : await sendWithHeldKey(heldKey, flow, () => send(call, flow));
+  return relayAnswer(answer, call, flow);
 }
 
 /**
  * 2: finds the provider by Host, and by the path before `/v1`. Host is checked before the URL is
  * read.
  */
-function address({ request, exchange, gateway }: Arrival): Address<Provider> {
+function address(arrival: Arrival): AddressedProvider<Provider> {
+  const { request, exchange, gateway } = arrival;
   const { url, headers } = request;
   // HTTP/2 has no Host field. Its `:authority` is in the URL.
   const host = headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null);
   const found = gateway.resolveProvider(host, url);
   exchange.facts.provider = found.provider.name;
+  arrival.dialect = SHAPES[found.provider.shape].dialect;
   // Checked on every path, and before the key: on any other status, agents such as Codex retry the
   // connection for seconds.
   if (headers.get("upgrade")?.toLowerCase().includes("websocket")) {
@@ -129,66 +104,21 @@ function address({ request, exchange, gateway }: Arrival): Address<Provider> {
 }
 
 /**
- * 2: notes the operation. Throws if it is unknown and the provider accepts only known operations.
+ * 2: refuses an unknown operation if the provider accepts only known ones, and notes the facts of
+ * an accepted one.
  */
-function noteKnownOperation(
+function acceptOperation(
   operation: ResolvedOperation,
   provider: Provider,
   arrival: Arrival,
 ): void {
   const isKnown = operation.isOwn || operation.group !== undefined;
   if (!isKnown && !provider.operations.includes("all")) throw toUnknownError(operation);
-  arrival.dialect = operation.dialect;
+  if (operation.dialect !== OPAQUE) arrival.dialect = operation.dialect;
   const { facts } = arrival.exchange;
   facts.operation = operation.name;
   facts.isMetered = isCharged(operation);
   if (operation.genAi !== undefined) facts.genAi = operation.genAi;
-}
-
-/** Notes whose exchange it is. The display name of an identity token is personal: it is left out. */
-function noteKey({ id, name, team }: KeyConfig, { facts }: Exchange): void {
-  facts.keyId = id;
-  if (name !== undefined && !id.startsWith(TOKEN_ID_PREFIX)) facts.keyName = name;
-  if (team !== undefined) facts.team = team;
-}
-
-/** 3: checks the gateway key first, so that a caller without a valid key learns nothing else. */
-function identify(
-  storedKey: KeyConfig | undefined,
-  presentedKey: string,
-  operation: ResolvedOperation,
-  provider: Provider,
-  { request, exchange, gateway }: Arrival,
-): Flow {
-  const { url, headers } = request;
-  if (storedKey !== undefined) noteKey(storedKey, exchange);
-  const key = requireUsableKey(storedKey, provider.name, gateway.clock.now());
-  const credentials = readUpstreamCredentials(headers, provider, presentedKey);
-  const searched = { presentedKey, gateway };
-  assertNoKeyInCredentials(credentials, provider, searched);
-  assertNoKeyInUrl(url, searched);
-  if (!operation.isOwn) assertOperationAllowed(key, operation, provider);
-  if (operation.modelId !== undefined) assertModelAllowed(key, operation.modelId);
-  if (hasLooped(headers)) throw new GatewayError("upstream_loop");
-  gateway.openExchanges.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
-  const subjects = operation.isOwn ? [] : subjectsOf(key, provider, gateway);
-  assertMetered(operation, provider, subjects);
-  const durable = key.durable ?? provider.durable;
-  return {
-    request,
-    exchange,
-    gateway,
-    provider,
-    operation,
-    key,
-    presentedKey,
-    credentials,
-    subjects,
-    needsReservation: isCharged(operation) && subjects.some(limitsAmounts),
-    recording: durable ? wantedRecording(headers, operation, durable) : undefined,
-    lease: undefined,
-    isAdmitted: false,
-  };
 }
 
 /** 5: reads the bytes of the body, parses them, and keeps only the few facts that are needed. */
@@ -200,6 +130,7 @@ async function read(flow: Flow): Promise<Call> {
   const body = await readBody(request, {
     limits: gateway.limits,
     types: CONTENT_TYPES[operation.body],
+    unpack: provider.unpack,
     memory: gateway.bodies,
     owner: key.id,
     clock: gateway.clock,
@@ -226,115 +157,25 @@ function send(call: Call, flow: Flow): Promise<UpstreamResponse> {
   const { method, url, isGone } = request;
   if (isGone) throw new ClientClosed();
   // A call that continues after its caller leaves has only the provider's deadlines.
-  const outlivesCaller = exchange.outlivesCaller || exchange.reader !== undefined;
-  const deadlines = outlivesCaller
+  const deadlines = exchange.continuesWithoutCaller
     ? provider.deadlines
-    : shortenDeadlines(provider.deadlines, request.headers, call.facts.isStream ?? true);
-  const isModelBound = key.models !== undefined ||
-    flow.subjects.some(({ limits }) => limits.spend !== undefined);
+    : shortenDeadlines(provider.deadlines, request.headers, call.facts.isStream !== false);
+  const isModelBound = key.models !== undefined || flow.subjects.some(limitsSpend);
   const headers = toUpstreamHeaders(
     request.headers,
     provider.headerRules,
     flow.credentials,
     isModelBound,
   );
+  const { body } = call;
+  if (body?.coding !== undefined) headers["content-encoding"] = body.coding;
   assertNoKeyInHeaders(headers, flow);
   if (gateway.listsWithheld) {
     const withheld = withoutKeys(listWithheld(request.headers, headers), flow);
     exchange.facts.withheld = { request: withheld };
   }
   const path = operation.path + toQuery(url);
-  return forward({ path, method, headers, body: call.body, deadlines }, exchange, provider);
-}
-
-/**
- * 7: relays status and headers at once, and the body as it arrives. The end of the body settles the
- * exchange (8).
- */
-async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
-  const { request, exchange, gateway, operation, key, provider } = flow;
-  const isHead = request.method === "HEAD";
-  const isCutDown = operation.model === "answer" && key.models !== undefined && !isHead;
-  const answer = isCutDown ? await cutModelList(upstream, flow) : upstream;
-  const { status, headers, body } = answer;
-  const kind = toAnswerKind(answer, operation);
-  const crossed = toAnswerHeaders(headers, kind, flow);
-  // It costs nothing, so it is not read to its end after its caller has left.
-  if (!kind.countsTokens) exchange.bindToCaller();
-  const isEmpty = body === null || status === 204 || status === 205 || isHead;
-  if (isEmpty) {
-    body?.cancel();
-    if (kind.countsTokens) exchange.outputTokens = 0;
-    return finish({ status, headers: crossed, body: null }, exchange);
-  }
-  if (!kind.isEvents && isSmall(headers, body)) {
-    const whole = await readWhole(body, {
-      exchange,
-      idleMs: provider.deadlines.idleMs,
-      clock: gateway.clock,
-    });
-    noteTokens(whole, kind, exchange);
-    assertWaiting(flow);
-    return finish({ status, headers: crossed, body: whole }, exchange);
-  }
-  exchange.status = status;
-  return { status, headers: crossed, body: toRelayedBody(body, kind, call, flow) };
-}
-
-/** 7: removes the models from a list that the key is not allowed to use. */
-function cutModelList(
-  upstream: UpstreamResponse,
-  { exchange, gateway, key, provider }: Flow,
-): Promise<UpstreamResponse> {
-  const options = { exchange, idleMs: provider.deadlines.idleMs, clock: gateway.clock };
-  return filterModelList(upstream, (model) => allowsModel(key, model), options);
-}
-
-/** 7: returns the headers that the caller receives. */
-function toAnswerHeaders(
-  headers: UpstreamResponse["headers"],
-  { isEvents }: AnswerKind,
-  { exchange, gateway, operation, provider }: Flow,
-): Record<string, string> {
-  const crossed = toCallerHeaders(headers, isEvents, provider.headerRules);
-  const { facts } = exchange;
-  if (gateway.listsWithheld) {
-    facts.withheld = { ...facts.withheld, response: listWithheld(headers, crossed) };
-  }
-  // Some interfaces ask for a stream in their path, which no field of the body shows.
-  if (operation.body !== "none") facts.stream = facts.stream === true || isEvents;
-  return exchange.addHeaders(crossed);
-}
-
-/** 7: checks that the caller is still connected. @throws The reason why it is not */
-function assertWaiting({ request, exchange }: Flow): void {
-  const left = request.isGone ? new ClientClosed() : exchange.leftReason;
-  exchange.isCompleteWithoutCaller = left !== undefined;
-  if (left !== undefined) throw left;
-}
-
-/**
- * 7: watches the answer while it is relayed: a stream of events for its end, and any answer for its
- * token counts.
- */
-function toRelayedBody(body: AnyBody, kind: AnswerKind, call: Call, flow: Flow): PushedBody {
-  const { facts, usageOptIn } = call;
-  const { exchange, gateway, provider } = flow;
-  const { scanner, meter, countsTokens } = createScannerOrMeter(kind, facts.choices);
-  if (kind.stated !== undefined) exchange.facts.usage = kind.stated;
-  const relayed = new RelayedBody(body, {
-    exchange,
-    scanner,
-    meter,
-    countsTokens,
-    ...provider.deadlines,
-    keepAliveMs: provider.keepAliveMs,
-    writeStallMs: gateway.limits.writeStallMs,
-    clock: gateway.clock,
-  });
-  return usageOptIn === undefined || scanner === undefined
-    ? relayed
-    : new UsageChunkFilter(relayed, exchange, usageOptIn);
+  return forward({ path, method, headers, body, deadlines }, exchange, provider);
 }
 
 /** Turns a thrown value into an answer. No other code does this. */
@@ -351,16 +192,4 @@ function refuse(thrown: unknown, { request, exchange, dialect }: Arrival): Gatew
   if (error.code === "body_timeout" || isUnread) refusal.headers.connection = "close";
   if (error.limit !== undefined) exchange.facts.limit = error.limit;
   return finish(refusal, exchange, settlement);
-}
-
-/** 8: settles the exchange of an answer that is complete. */
-function finish(
-  answer: GatewayResponse & { readonly body: string | Uint8Array | null },
-  exchange: Exchange,
-  settlement: Settlement = { outcome: "ok" },
-): GatewayResponse {
-  exchange.status = answer.status;
-  exchange.bytesOut = answer.body?.length ?? 0;
-  exchange.settle(settlement);
-  return answer;
 }

@@ -4,6 +4,8 @@
  * @module
  */
 
+import process from "node:process";
+
 /** Name of a runtime. */
 export type RuntimeName = "bun" | "deno" | "node";
 
@@ -16,3 +18,6 @@ export const runtime: RuntimeName = "Bun" in globalThis
   : "Deno" in globalThis
   ? "deno"
   : "node";
+
+/** Its version, such as `26.0.0`. */
+export const runtimeVersion: string = String(process.versions[runtime]);

@@ -1,7 +1,7 @@
-// The gateway alone on Bun.serve: bun examples/bun/main.js
+// Only the gateway, on Bun.serve: bun examples/bun/main.js
 import { createGateway, parseConfig } from "sallyport";
 
-// Bun allows 256 calls upstream at once: set BUN_CONFIG_MAX_HTTP_REQUESTS=65535 where more are wanted.
+// Bun allows 256 calls to providers at once: set BUN_CONFIG_MAX_HTTP_REQUESTS=65535 for more.
 const gateway = createGateway(parseConfig({
   providers: { a: { upstream: process.env.UPSTREAM ?? "openai" } },
   keys: [{ id: "me", key: process.env.GATEWAY_KEY ?? "a-gateway-key-of-mine" }],

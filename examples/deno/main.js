@@ -1,4 +1,4 @@
-// The gateway alone on Deno.serve: deno run -A examples/deno/main.js
+// Only the gateway, on Deno.serve: deno run -A examples/deno/main.js
 import { createGateway, parseConfig } from "sallyport";
 
 const gateway = createGateway(parseConfig({

@@ -1,9 +1,9 @@
-// The gateway beside other routes of an Elysia app: bun examples/elysia/main.js
+// The gateway next to other routes of an Elysia app: bun examples/elysia/main.js
 import process from "node:process";
 import { Elysia } from "elysia";
 import { createGateway, parseConfig } from "sallyport";
 
-// Bun allows 256 calls upstream at once: set BUN_CONFIG_MAX_HTTP_REQUESTS=65535 where more are wanted.
+// Bun allows 256 calls to providers at once: set BUN_CONFIG_MAX_HTTP_REQUESTS=65535 for more.
 const gateway = createGateway(parseConfig({
   providers: { a: { upstream: process.env.UPSTREAM ?? "openai" } },
   keys: [{ id: "me", key: process.env.GATEWAY_KEY ?? "a-gateway-key-of-mine" }],

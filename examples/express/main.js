@@ -1,4 +1,4 @@
-// The gateway beside other routes of an Express app: node examples/express/main.js
+// The gateway next to other routes of an Express app: node examples/express/main.js
 import process from "node:process";
 import { getRequestListener } from "@hono/node-server";
 import express from "express";
@@ -10,7 +10,7 @@ const gateway = createGateway(parseConfig({
 }));
 
 const app = express();
-// Before express.json() and compression(): the one would eat the body, the other hold back the stream.
+// Before express.json(), which would read the body, and compression(), which would delay the stream.
 app.use("/models", getRequestListener(gateway.fetch, { overrideGlobalObjects: false }));
 app.use(express.json());
 app.get("/", (_, response) => response.send("The gateway is at /models/v1"));
@@ -18,5 +18,5 @@ app.get("/", (_, response) => response.send("The gateway is at /models/v1"));
 const server = app.listen(Number(process.env.PORT ?? 8787), "127.0.0.1");
 process.on("SIGTERM", () => {
   server.close(() => process.exit()); // open streams finish, to their last byte
-  gateway.close(); // new requests are refused, and streams ended after drain.limit
+  gateway.close(); // new requests are refused, and streams end after drain.limit
 });

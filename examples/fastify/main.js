@@ -1,4 +1,4 @@
-// The gateway beside other routes of a Fastify app: node examples/fastify/main.js
+// The gateway next to other routes of a Fastify app: node examples/fastify/main.js
 import process from "node:process";
 import { getRequestListener } from "@hono/node-server";
 import Fastify from "fastify";
@@ -13,7 +13,7 @@ const answer = getRequestListener(gateway.fetch, { overrideGlobalObjects: false 
 const app = Fastify();
 app.get("/", () => "The gateway is at /models/v1");
 app.register((models, _, done) => {
-  // In here nobody reads bodies but the gateway, and nobody but the gateway writes answers.
+  // In this scope only the gateway reads bodies and writes answers.
   models.removeAllContentTypeParsers();
   models.addContentTypeParser("*", (_, __, read) => read(null));
   models.all("/v1/*", ({ raw: request }, reply) => {

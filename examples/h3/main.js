@@ -1,4 +1,4 @@
-// The gateway beside other routes of an h3 app, on Node, Bun and Deno: node examples/h3/main.js
+// The gateway next to other routes of an h3 app, on Node, Bun and Deno: node examples/h3/main.js
 import process from "node:process";
 import { H3, serve } from "h3";
 import { createGateway, parseConfig } from "sallyport";

@@ -1,10 +1,10 @@
-// Owners of keys, plans and usage in a store of your own. node examples/hono-own-users/main.js
+// Users, plans and usage in your own store: node examples/hono-own-users/main.js
 import process from "node:process";
 import { serve } from "@hono/node-server";
 import { Hono } from "hono";
 import { createGateway, parseConfig } from "sallyport";
 
-// A database of users by their tokens.
+// Replaces your database: the user of each token.
 const token = process.env.GATEWAY_KEY ?? "a-token-of-anns-own";
 const users = new Map([[token, { name: "ann", plan: "free" }]]);
 const plans = { free: { requests: "100/min", concurrency: 2 }, paid: { budget: "5M/month" } };
@@ -17,7 +17,7 @@ const gateway = createGateway(config, {
     const user = await users.get(token);
     return user && { id: user.name, limits: plans[user.plan] };
   },
-  // Called when an exchange is over, also for a refused or a broken one.
+  // Called when an exchange has ended, even if it was refused or broke off.
   observers: [{
     settled: ({ keyId, usage }) =>
       tokens.set(keyId, (tokens.get(keyId) ?? 0) + (usage?.total ?? 0)),
@@ -35,5 +35,5 @@ const server = serve({
 });
 process.on("SIGTERM", () => {
   server.close(() => process.exit()); // open streams finish, to their last byte
-  gateway.close(); // new requests are refused, and streams ended after drain.limit
+  gateway.close(); // new requests are refused, and streams end after drain.limit
 });

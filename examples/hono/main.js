@@ -1,4 +1,4 @@
-// The gateway beside other routes of a Hono app, on Node: node examples/hono/main.js
+// The gateway next to other routes of a Hono app, on Node: node examples/hono/main.js
 // On Bun and Deno, leave out @hono/node-server and serve `app.fetch` as examples/bun and examples/deno do.
 import process from "node:process";
 import { serve } from "@hono/node-server";
@@ -22,5 +22,5 @@ const server = serve({
 });
 process.on("SIGTERM", () => {
   server.close(() => process.exit()); // open streams finish, to their last byte
-  gateway.close(); // new requests are refused, and streams ended after drain.limit
+  gateway.close(); // new requests are refused, and streams end after drain.limit
 });

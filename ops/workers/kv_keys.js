@@ -1,8 +1,8 @@
 /**
- * `node kv_keys.js gateway-keys.json [listed.json]`: the file that `sallyport keys` writes, as Workers KV takes it.
+ * `node kv_keys.js gateway-keys.json [listed.json]`: converts the file of `sallyport keys` for Workers KV.
  *
- * Writes put.json for `wrangler kv bulk put`. Given what `wrangler kv key list` printed, it writes delete.json for
- * `wrangler kv bulk delete` too: secrets from before the last rotations. They have to be removed, or they stay valid.
+ * It writes put.json for `wrangler kv bulk put`. With the output of `wrangler kv key list` it also writes delete.json for
+ * `wrangler kv bulk delete`: the secrets from before the last rotations, which would stay valid otherwise.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";

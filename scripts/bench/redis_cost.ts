@@ -121,7 +121,7 @@ for (const [name, subjects] of Object.entries(cases)) {
   }
   console.log(line.join("  "));
 }
-console.log(`${limiters.redis.fallbacks} decisions without Redis`);
+console.log(`${limiters.redis.localDecisions} decisions without Redis`);
 await limiters.redis.close();
 client.close();
 raw.disconnect();

@@ -105,7 +105,7 @@ async function simulate(
   }
   console.log(
     `${place}: ${
-      limiters.reduce((sum, { fallbacks }) => sum + fallbacks, 0)
+      limiters.reduce((sum, { localDecisions }) => sum + localDecisions, 0)
     } decisions without Redis`,
   );
   for (const limiter of limiters) await limiter.close();

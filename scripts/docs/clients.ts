@@ -26,7 +26,7 @@ interface Placed {
 }
 
 function describeGroup(group: keyof typeof GROUPS | undefined): string {
-  if (group === undefined) return "`all` alone";
+  if (group === undefined) return "only `all`";
   return GROUPS[group] ? `\`${group}\`` : `\`${group}\` (off)`;
 }
 

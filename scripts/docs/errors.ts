@@ -1,8 +1,9 @@
-/** The tables of errors, outcomes and causes, from those in the sources. */
+/** The tables of errors, outcomes, causes and events, from those in the sources. */
 import { ADMIN_ERRORS } from "../../src/errors/admin_errors.ts";
 import { ERRORS } from "../../src/errors/codes.ts";
 import type { ErrorSpec } from "../../src/errors/error_spec.ts";
 import { concernOf, FAILURE_CAUSES, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
+import { EVENTS } from "../../src/exchange/reported_event.ts";
 import { toTable } from "./parts.ts";
 
 /**
@@ -75,5 +76,13 @@ export function makeCauses(): string {
   return toTable(
     ["cause", "meaning"],
     Object.entries(FAILURE_CAUSES).map(([cause, meaning]) => [`\`${cause}\``, meaning]),
+  );
+}
+
+/** @returns The events of the log */
+export function makeEvents(): string {
+  return toTable(
+    ["event", "meaning"],
+    Object.entries(EVENTS).map(([event, meaning]) => [`\`${event}\``, meaning]),
   );
 }

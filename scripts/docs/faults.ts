@@ -33,7 +33,7 @@ export const ROWS: Readonly<Record<string, string>> = {
   "announced size": "the announced body is over the limit",
   "chunked size": "a body in chunks grows over the limit",
   "stopped body": "the body stops coming",
-  "packed body": "the body is compressed",
+  "packed body": "the body is packed, and cut, damaged, a bomb or followed by bytes",
   "media type": "the body has another media type",
   "invalid UTF-8": "the body has a byte order mark, invalid UTF-8 or lone surrogates",
   "huge body": "bodies are huge or deep, numbers are huge",

@@ -1,6 +1,7 @@
 /** The tables of metrics, from the metrics that the sources create. */
 import { GEN_AI_CONVENTIONS } from "../../src/observe/gen_ai.ts";
 import { GEN_AI_LABELS } from "../../src/observe/metrics/gen_ai_metrics.ts";
+import { AttributionMetrics } from "../../src/observe/metrics/attribution_metrics.ts";
 import { CostMetrics } from "../../src/observe/metrics/cost_metrics.ts";
 import { KeyMetrics } from "../../src/observe/metrics/key_metrics.ts";
 import { type MetricConfig, MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
@@ -39,6 +40,7 @@ function toMetricsTable(prefix: string, left: readonly string[] = []): string {
   new Metrics(registry);
   new CostMetrics(registry);
   new KeyMetrics(registry);
+  new AttributionMetrics(registry);
   return toTable(
     ["metric", "labels", "meaning"],
     registry.created.filter(({ name }) => name.startsWith(prefix)).map((

@@ -1,5 +1,6 @@
 /** The tables of operations, from the table that the gateway reads. */
 import { GROUPS } from "../../src/config/operation_groups.ts";
+import { SHAPES, writePath } from "../../src/operations/shapes.ts";
 import { type Operation, OPERATIONS } from "../../src/operations/table.ts";
 import { toTable } from "./parts.ts";
 
@@ -17,16 +18,18 @@ const toPath = (path: string): string =>
 
 /** The operations of groups that are on or off by default. */
 function toOperationsTable(isOn: boolean): string {
-  const own = OPERATIONS.filter(({ group }) => (group !== undefined && GROUPS[group]) === isOn);
+  const own = OPERATIONS.filter(({ group, isOwn = false }) =>
+    (isOwn || group !== undefined && GROUPS[group]) === isOn
+  );
   const rows = own.filter(({ name }, index) =>
     own.findIndex((each) => each.name === name) === index
   )
-    .map(({ name, group, model, cost }) => [
+    .map(({ name, group, model, cost, isOwn = false }) => [
       `\`${name}\``,
       own.filter((each) => each.name === name).map(({ method, path }) =>
         `\`${method === "*" ? "" : `${method} `}${toPath(path)}\``
       ).join(" "),
-      `\`${group ?? "all"}\``,
+      isOwn ? "" : `\`${group ?? "all"}\``,
       MODELS[model],
       cost === "tokens" ? "yes" : "",
     ]);
@@ -41,4 +44,21 @@ export function makeOperations(): string {
 /** @returns The operations that must be named in the configuration */
 export function makeOtherOperations(): string {
   return toOperationsTable(false);
+}
+
+/** @returns The operations of all shapes except `v1`, without other paths */
+export function makeShapes(): string {
+  const rows = Object.entries(SHAPES).filter(([shape]) => shape !== "v1").flatMap(
+    ([shape, { operations }]) => {
+      const named = operations.filter(({ group }) => group !== undefined);
+      return Array.from(new Set(named.map(({ name }) => name)), (name) => {
+        const own = named.filter((each) => each.name === name);
+        const paths = own.map(({ method, path }) =>
+          `\`${method} ${writePath(path, (parameter) => `{${parameter}}`)}\``
+        );
+        return [`\`${shape}\``, `\`${name}\``, paths.join(" "), `\`${own[0]?.group}\``];
+      });
+    },
+  );
+  return toTable(["shape", "operation", "request", "group"], rows);
 }

@@ -1,5 +1,10 @@
 /** The commands and options of the command line, from the tables that its parser reads. */
-import { COMMAND_NAMES, commandsUnder, specOf } from "../../src/cli/command_table.ts";
+import {
+  COMMAND_NAMES,
+  type CommandName,
+  commandsUnder,
+  specOf,
+} from "../../src/cli/command_table.ts";
 import { type OptionName, OPTIONS, type OptionSpec } from "../../src/cli/option_table.ts";
 import { toTable } from "./parts.ts";
 
@@ -14,23 +19,35 @@ export function makeCommands(): string {
   );
 }
 
-/** Lists the commands that accept an option; `keys` means all of its verbs. */
-function commandsOf(option: OptionName): string[] {
-  const names = COMMAND_NAMES.filter((name) => specOf(name).options.includes(option));
+/** Commands and their verbs, in a list; `keys` means all of its verbs. */
+function toList(names: readonly CommandName[]): string {
   const hasAllVerbs = commandsUnder("keys").every((verb) => names.includes(verb));
-  return [...new Set(names.map((name) => hasAllVerbs && name.startsWith("keys ") ? "keys" : name))];
+  const short = names.map((name) => hasAllVerbs && name.startsWith("keys ") ? "keys" : name);
+  return [...new Set(short)].map((name) => `\`${name}\``).join(", ");
+}
+
+/** The text of an option. The texts of commands that override it follow, with the commands. */
+function toText(option: OptionName, general: string, commands: readonly CommandName[]): string {
+  const byText = Map.groupBy(commands, (name) => specOf(name).texts?.[option] ?? general);
+  const entries = [...byText].toSorted(([a], [b]) => Number(b === general) - Number(a === general));
+  if (entries.length <= 1) return entries[0]?.[0] ?? general;
+  return entries.map(([text, names]) => text === general ? text : `${toList(names)}: ${text}`)
+    .join(". ");
 }
 
 /** Makes the table of options. */
 export function makeOptions(): string {
   const rows = Object.entries(OPTIONS) as [OptionName, OptionSpec][];
   return toTable(
-    ["option", "commands", "variable", "about"],
-    rows.map(([name, spec]) => [
-      `\`--${[name, spec.value].filter(Boolean).join(" ")}\``,
-      commandsOf(name).map((command) => `\`${command}\``).join(", "),
-      spec.variable === undefined ? "" : `\`${spec.variable}\``,
-      spec.text,
-    ]),
+    ["option", "about", "commands", "variable"],
+    rows.map(([name, { value, variable, text }]) => {
+      const commands = COMMAND_NAMES.filter((command) => specOf(command).options.includes(name));
+      return [
+        `\`--${[name, value].filter(Boolean).join(" ")}\``,
+        toText(name, text, commands),
+        toList(commands),
+        variable === undefined ? "" : `\`${variable}\``,
+      ];
+    }),
   );
 }

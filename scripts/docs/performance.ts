@@ -134,7 +134,8 @@ export function makePeers(mainFile: string = MAIN, peersFile: string = PEERS): s
     `${
       dayOf(main)
     }, ${main.machine.cpu}, one core each, loopback; medians of ${main.effort.rounds} turns.\n`,
-    `Versions: ${versions}.`,
+    `Versions: ${versions}.\n`,
+    "A dash: not measured, or the load generator was the bottleneck.",
   );
   const head = [
     "",
@@ -160,15 +161,21 @@ export function makeCosts(): string {
   const against = (name: Result["name"], show: (value: number) => string) => (gateway: string) =>
     compared(session, name, gateway, show);
   return toTable(["compared with ten bare lines", ...runtimes.map(capitalize)], [
-    row("plain calls: so much of theirs", against("plain", toRatio)),
-    row("streams of 20 events: so much of theirs", against("streamed", toRatio)),
-    row("added to a plain call's p50, 1 connection", against("single", toMicroseconds)),
-    row("first byte of a stream later by", against("first", toMicroseconds)),
-    row("1 MB in one message costs", against("large", toCost)),
-    row("1 MB in a thousand messages costs", against("conversation", toTimes)),
-    row("a stream of two events, its set-up and its end, costs", against("setup", toTimes)),
+    row("plain calls a second, as a share of theirs", against("plain", toRatio)),
+    row("streams of 20 events a second, as a share of theirs", against("streamed", toRatio)),
+    row("added to the p50 of a plain call, 1 connection", against("single", toMicroseconds)),
+    row("added to the first byte of a stream, p50", against("first", toMicroseconds)),
+    row("cost of a call with 1 MB in one message, by throughput", against("large", toCost)),
     row(
-      "1,000 streams of 20 events a second: p99.9 of an event's delay (theirs)",
+      "processor time of a call with 1 MB in a thousand messages",
+      against("conversation", toTimes),
+    ),
+    row(
+      "processor time of a stream of two events, with its set-up and end",
+      against("setup", toTimes),
+    ),
+    row(
+      "p99.9 of the delay of an event, 1,000 streams of 20 events a second (theirs)",
       beside("delay", toMilliseconds),
     ),
     row("from the start to the first answer (theirs)", beside("startup", toMilliseconds)),

@@ -2,7 +2,7 @@
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { ConfigSchema } from "../../src/config/config.ts";
 import { VARIABLES } from "../../src/config/environment.ts";
-import { credentialOf } from "../../src/config/credential.ts";
+import { findCredentialHeader } from "../../src/config/credential.ts";
 import { PRESETS } from "../../src/config/presets.ts";
 import { toTable } from "./parts.ts";
 
@@ -36,14 +36,19 @@ const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
   ["listen[].", "`listen`: addresses to listen on, by default one: port 8787"],
   ["providers.NAME.", "`providers.NAME`: at least one"],
   ["providers.NAME.deadlines.", "`providers.NAME.deadlines`"],
-  ["providers.NAME.headers.", "`providers.NAME.headers`: in addition to headers that always cross"],
-  ["keys[].", "`keys[]`: either `key` or `digest`, and an `id`"],
+  [
+    "providers.NAME.headers.",
+    "`providers.NAME.headers`: in addition to the headers that are always forwarded",
+  ],
+  ["keys[].", "`keys[]`: an `id`, and either `key` or `digest`"],
   ["keys[].limits.", "`keys[].limits`, and `providers.NAME.limits` in the same form"],
   ["prices.", "`prices.MODEL`, and `providers.NAME.prices.MODEL` in the same form"],
+  ["attribution.", "`attribution`: headers that name the user, the session and other origins"],
+  ["runs.", "`runs`: budgets for the runs of agents"],
   ["limits.", "`limits`: limits of the gateway itself"],
-  ["cors.", "`cors`: pages in browsers that may call; none may if left out"],
+  ["cors.", "`cors`: web pages that can call the gateway, by default none"],
   ["admin.", "`admin`: the listener for operators"],
-  ["drain.", "`drain`: how a gateway leaves"],
+  ["drain.", "`drain`: how a gateway shuts down"],
 ];
 /** Settings that are described once, elsewhere. */
 const SAME_FORM = new RegExp(
@@ -111,22 +116,24 @@ export function makeSettings(): string {
     const rows = own.toSorted((a, b) => rankOf(b, prefix) - rankOf(a, prefix)).map(
       ({ path, default: fallback, isRequired, description }) => [
         `\`${path.slice(prefix.length)}\``,
+        description,
         isRequired ? "needed" : fallback,
         variablesOf(path),
-        description,
       ],
     );
     // A list, or an object without a description, has no separate row.
     const whole = prefix.replace(/(?:\[\])?\.$/, "");
     const variables = settings.some(({ path }) => path === whole) ? "" : variablesOf(whole);
     const head = variables === "" ? `### ${title}` : `### ${title}\n\nAs a variable: ${variables}.`;
-    return `${head}\n\n${toTable(["setting", "default", "variable", ""], rows)}`;
+    return `${head}\n\n${toTable(["setting", "about", "default", "variable"], rows)}`;
   }).join("\n\n");
 }
 
 /** @returns The names of known providers, their settings, and the header of their keys */
 export function makePresets(): string {
-  const rows = Object.entries(PRESETS).map(([name, url]) => [name, url, credentialOf([url])]);
+  const rows = Object.entries(PRESETS).map((
+    [name, url],
+  ) => [name, url, findCredentialHeader([url])]);
   return toTable(
     ["name", "base URL", "`credential`"],
     rows.map((row) => row.map((text) => `\`${text}\``)),

@@ -22,9 +22,9 @@ const NOT_YET = "Not measured yet.";
 /** Measurements with goals, in the order of the table. */
 const GOALS: readonly { readonly name: Result["name"]; readonly text: string }[] = [
   { name: "paced", text: "processor time of an event" },
-  { name: "delay", text: "added to an event's delay, p99.9, ms" },
+  { name: "delay", text: "added to the delay of an event, p99.9, ms" },
   { name: "conversation", text: "processor time of a conversation of 1 MB" },
-  { name: "streamed", text: "streams of 20 events that lie ready, a second" },
+  { name: "streamed", text: "streams of 20 events without a pace, a second" },
   { name: "plain", text: "plain calls, a second" },
   { name: "quiet", text: "memory of a quiet stream, kB" },
 ];

@@ -7,18 +7,25 @@ import {
   makeAdminErrors,
   makeCauses,
   makeErrors,
+  makeEvents,
   makeOutcomes,
   makeStreamErrors,
 } from "./errors.ts";
-import { makeBarredHeaders, makeRequestHeaders, makeResponseHeaders } from "./headers.ts";
+import {
+  makeAgentHeaders,
+  makeAttributionPresets,
+  makeBarredHeaders,
+  makeRequestHeaders,
+  makeResponseHeaders,
+} from "./headers.ts";
 import { FLEET } from "./fleet.ts";
+import { REGIONS } from "./regions.ts";
 import { makeGenAi, makeMetrics } from "./metrics.ts";
-import { makeOperations, makeOtherOperations } from "./operations.ts";
+import { makeOperations, makeOtherOperations, makeShapes } from "./operations.ts";
 import { makeCommands, makeOptions } from "./options.ts";
 import type { Part } from "./parts.ts";
-import { makeConnections, makeCosts, makeKeys, makeObservers, makePeers } from "./performance.ts";
+import { makePeers } from "./performance.ts";
 import { makeCorrectness } from "./correctness.ts";
-import { makeGoals, makePaced } from "./stream_performance.ts";
 import { makePresets, makeSettings } from "./settings.ts";
 
 const PERFORMANCE = ["docs/performance.md"];
@@ -29,8 +36,15 @@ export const TABLES: readonly Part[] = [
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
   { name: "operations", files: ["docs/interfaces.md"], make: makeOperations },
   { name: "other operations", files: ["docs/interfaces.md"], make: makeOtherOperations },
+  { name: "shapes", files: ["docs/interfaces.md"], make: makeShapes },
   { name: "request headers", files: ["docs/configuration.md"], make: makeRequestHeaders },
   { name: "response headers", files: ["docs/configuration.md"], make: makeResponseHeaders },
+  { name: "agent headers", files: ["docs/clients.md"], make: makeAgentHeaders },
+  {
+    name: "attribution presets",
+    files: ["docs/observability.md"],
+    make: makeAttributionPresets,
+  },
   { name: "barred headers", files: ["docs/configuration.md"], make: makeBarredHeaders },
   { name: "commands", files: ["docs/operations.md"], make: makeCommands },
   { name: "options", files: ["docs/operations.md"], make: makeOptions },
@@ -38,17 +52,13 @@ export const TABLES: readonly Part[] = [
   { name: "admin errors", files: ["docs/errors.md"], make: makeAdminErrors },
   { name: "stream errors", files: ["docs/errors.md"], make: makeStreamErrors },
   { name: "outcomes", files: ["docs/observability.md"], make: makeOutcomes },
+  { name: "events", files: ["docs/observability.md"], make: makeEvents },
   { name: "causes", files: ["docs/observability.md"], make: makeCauses },
   { name: "metrics", files: ["docs/observability.md"], make: makeMetrics },
   { name: "gen_ai", files: ["docs/observability.md"], make: makeGenAi },
   { name: "peers", files: ["README.md", ...PERFORMANCE], make: () => makePeers() },
-  { name: "costs", files: PERFORMANCE, make: makeCosts },
-  { name: "connections", files: PERFORMANCE, make: makeConnections },
-  { name: "keys", files: PERFORMANCE, make: makeKeys },
-  { name: "observers", files: PERFORMANCE, make: makeObservers },
-  { name: "paced streams", files: PERFORMANCE, make: makePaced },
   { name: "correctness", files: PERFORMANCE, make: makeCorrectness },
-  { name: "goals", files: PERFORMANCE, make: makeGoals },
   FLEET,
+  REGIONS,
   ...CLIENTS,
 ];

@@ -149,7 +149,7 @@ export class Scene {
 
   /** Looks for bugs that a gateway reported. */
   #look(program: Program): void {
-    const text = program.stderr();
+    const text = program.reports();
     const at = text.search(/\n\s+at /);
     if (at >= 0) this.complaints.push(text.slice(Math.max(0, at - 100), at + 300));
   }

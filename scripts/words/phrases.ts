@@ -14,7 +14,13 @@ export const PHRASES: Readonly<Record<PhraseName, RegExp>> = {
   who: /\bwho\b/gi,
 };
 
-export type RoomName = "comments of src" | "messages" | "tests" | "scripts" | "pages";
+export type RoomName =
+  | "comments of src"
+  | "messages"
+  | "tests"
+  | "scripts"
+  | "examples and ops"
+  | "pages";
 
 /** The most that a room can have: uses of forbidden phrases, and of others per 10,000 words. */
 export const LIMITS: Readonly<Record<PhraseName, number>> = {

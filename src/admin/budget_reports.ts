@@ -8,11 +8,17 @@ import { toNano } from "../config/cost.ts";
 import type { IdentityConfig } from "../config/identity.ts";
 import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import type { LimitMode, LimitSet } from "../config/limit_set.ts";
-import type { TeamConfig } from "../config/team.ts";
 import { type Budget, formatMoney, periodEnd, periodStart } from "../config/units.ts";
 import type { ClassAmounts } from "../exchange/billing.ts";
 import type { GatewayKey, KeyRegistry } from "../keys/key_store.ts";
-import { BUDGET_NAMES, type BudgetName, isBudget, isMoney } from "../limits/limit_kinds.ts";
+import type { TeamDirectory } from "../keys/team_directory.ts";
+import {
+  BUDGET_NAMES,
+  type BudgetName,
+  budgetUnitOf,
+  isBudget,
+  isMoney,
+} from "../limits/limit_kinds.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { DAY_MS, HOUR_MS, type UsageStep, UsageUnavailable } from "../usage/counts.ts";
 import { readRecentCallers, type RecentCaller } from "../usage/recent_callers.ts";
@@ -99,19 +105,23 @@ export interface BudgetList {
 export interface BudgetReportParts extends UsageReportParts {
   readonly keys: Pick<KeyRegistry, "get" | "list">;
   readonly limiter: Limiter;
-  readonly teams: Readonly<Record<string, TeamConfig>>;
+  readonly teams: Pick<TeamDirectory, "load">;
   /** Issuers of identity tokens. Their plans can have budgets. */
   readonly identity?: readonly IdentityConfig[] | undefined;
 }
 
 /** Number of keys that are examined for a page. Most keys can be without a budget. */
 const MAX_SCANNED = 1000;
-/** Number of subjects whose limits are read at once. */
+/** Number of owners whose limits are read at once. */
 const ASKED_AT_ONCE = 50;
 /**
  * Times that the average covers: a week has each day once, a day has each hour once. Milliseconds.
  */
-const PACE_MS: Readonly<Record<Budget["period"], number>> = { day: DAY_MS, month: 7 * DAY_MS };
+const PACE_MS: Readonly<Record<Budget["period"], number>> = {
+  day: DAY_MS,
+  week: 7 * DAY_MS,
+  month: 7 * DAY_MS,
+};
 /**
  * Budgets of a caller with an identity token are listed for this time after its last use.
  * Milliseconds.
@@ -124,7 +134,7 @@ const LATELY_MS = 7 * DAY_MS;
 const MIN_PACE_MS = HOUR_MS;
 
 /** A key, caller or team with a budget. */
-interface Subject {
+interface BudgetOwner {
   readonly of: "key" | "team";
   readonly id: string;
   readonly limits: LimitSet;
@@ -136,15 +146,15 @@ interface Subject {
   };
 }
 
-/** A page of subjects, and the id that the next page begins after. */
-interface SubjectPage {
-  readonly subjects: readonly Subject[];
+/** A page of owners, and the id that the next page begins after. */
+interface OwnerPage {
+  readonly owners: readonly BudgetOwner[];
   readonly next: string | null;
 }
 
 /** A budget and its use. */
 interface BudgetUse {
-  readonly subject: Subject;
+  readonly owner: BudgetOwner;
   readonly name: BudgetName;
   readonly budget: Budget;
   readonly unit: string;
@@ -170,12 +180,12 @@ export class BudgetReports {
    * @throws {KeyStoreError} If the keys can't be read
    */
   async list(query: BudgetQuery): Promise<BudgetList> {
-    const { subjects, next } = await this.#find(query);
+    const { owners, next } = await this.#find(query);
     const uses: BudgetUse[] = [];
-    for (let from = 0; from < subjects.length; from += ASKED_AT_ONCE) {
-      const some = subjects.slice(from, from + ASKED_AT_ONCE);
+    for (let from = 0; from < owners.length; from += ASKED_AT_ONCE) {
+      const some = owners.slice(from, from + ASKED_AT_ONCE);
       uses.push(
-        ...(await Promise.all(some.map((subject) => this.#usesOf(subject)))).flat(),
+        ...(await Promise.all(some.map((owner) => this.#usesOf(owner)))).flat(),
       );
       await this.#parts.rest();
     }
@@ -199,44 +209,44 @@ export class BudgetReports {
   }
 
   /** Finds the keys, callers and teams of a page. */
-  async #find(query: BudgetQuery): Promise<SubjectPage> {
+  async #find(query: BudgetQuery): Promise<OwnerPage> {
     const { limit, after, key: id, team } = query;
     const { keys, teams } = this.#parts;
     const isWhole = id === undefined && team === undefined;
-    const subjects = Object.entries(after === undefined ? teams : {})
-      .map(([id, team]): Subject => ({ of: "team", id, limits: team.limits }))
+    const owners = Object.entries(after === undefined ? await teams.load() : {})
+      .map(([id, team]): BudgetOwner => ({ of: "team", id, limits: team.limits }))
       .filter((each) => hasBudget(each.limits) && (isWhole || each.id === team));
-    if (id?.startsWith(TOKEN_ID_PREFIX)) return await this.#findCallers(subjects, { limit: 1, id });
+    if (id?.startsWith(TOKEN_ID_PREFIX)) return await this.#findCallers(owners, { limit: 1, id });
     if (!isWhole) {
       const key = id === undefined ? undefined : await keys.get(id);
-      return { subjects: [...subjects, ...toSubjects(key)], next: null };
+      return { owners: [...owners, ...toOwners(key)], next: null };
     }
     if (after?.startsWith(TOKEN_ID_PREFIX)) {
-      return await this.#findCallers(subjects, { limit, after });
+      return await this.#findCallers(owners, { limit, after });
     }
     const listed = await keys.list({ limit: MAX_SCANNED, after });
     let found = 0;
     for (const key of listed) {
-      const some = toSubjects(key);
-      subjects.push(...some);
-      if ((found += some.length) >= limit) return { subjects, next: key.id };
+      const some = toOwners(key);
+      owners.push(...some);
+      if ((found += some.length) >= limit) return { owners, next: key.id };
     }
-    if (listed.length === MAX_SCANNED) return { subjects, next: listed.at(-1)?.id ?? null };
-    return await this.#findCallers(subjects, { limit: limit - found });
+    if (listed.length === MAX_SCANNED) return { owners, next: listed.at(-1)?.id ?? null };
+    return await this.#findCallers(owners, { limit: limit - found });
   }
 
   /**
    * Adds the callers whose identity tokens were in use recently. Adds none if usage can't be read.
    */
   async #findCallers(
-    subjects: readonly Subject[],
+    owners: readonly BudgetOwner[],
     { limit, after, id }: Pick<BudgetQuery, "limit" | "after"> & { id?: string },
-  ): Promise<SubjectPage> {
+  ): Promise<OwnerPage> {
     const { identity = [], now, config } = this.#parts;
     const plans = listPlans(identity);
     const limitsOf = (caller: string, plan: string) =>
       plans.get(caller.split(":", 2).join(":") + `:${plan}`);
-    if (plans.size === 0) return { subjects, next: null };
+    if (plans.size === 0) return { owners, next: null };
     const isWanted = (caller: string, plan: string) => limitsOf(caller, plan) !== undefined;
     const query = {
       from: now() - Math.min(LATELY_MS, config.usage.hoursMs),
@@ -251,27 +261,25 @@ export class BudgetReports {
         throw error;
       },
     );
-    const callers = found.slice(0, limit).map(({ id, team, plan }): Subject => ({
-      of: "key",
-      id,
-      limits: limitsOf(id, plan) ?? {},
-      about: { team, plan },
-    }));
+    const callers = found.slice(0, limit).map(({ id, team, plan }): BudgetOwner => {
+      const limits = limitsOf(id, plan);
+      if (limits === undefined) throw new Error("Cannot list a caller: its plan is unknown");
+      return { of: "key", id, limits, about: { team, plan } };
+    });
     return {
-      subjects: [...subjects, ...callers],
+      owners: [...owners, ...callers],
       next: found.length > limit ? callers.at(-1)?.id ?? null : null,
     };
   }
 
-  async #usesOf(subject: Subject): Promise<BudgetUse[]> {
-    const { of, id, limits } = subject;
+  async #usesOf(owner: BudgetOwner): Promise<BudgetUse[]> {
+    const { of, id, limits } = owner;
     const statuses = await this.#parts.limiter.status({ name: `${of}:${id}`, limits });
     return statuses.flatMap(({ name, used }) => {
       if (!isBudget(name)) return [];
       const budget = limits[name];
       if (budget === undefined) return [];
-      const unit = limits.spend && isMoney(name) ? limits.spend.currency : "tokens";
-      return [{ subject, name, budget, unit, used }];
+      return [{ owner, name, budget, unit: budgetUnitOf(name, limits), used }];
     });
   }
 
@@ -285,9 +293,9 @@ export class BudgetReports {
     step: UsageStep,
     startOf: (budget: Budget) => number,
   ): Promise<readonly (RecentUse & { readonly from: number })[] | undefined> {
-    const subjects = uses.map(({ subject, budget }) => ({
-      kind: subject.of,
-      id: subject.id,
+    const subjects = uses.map(({ owner, budget }) => ({
+      kind: owner.of,
+      id: owner.id,
       from: startOf(budget),
     }));
     try {
@@ -300,8 +308,8 @@ export class BudgetReports {
   }
 }
 
-/** Returns a key as a subject if it has a budget and is usable. */
-function toSubjects(key: GatewayKey | undefined): Subject[] {
+/** Returns a key as an owner if it has a budget and is usable. */
+function toOwners(key: GatewayKey | undefined): BudgetOwner[] {
   if (key?.limits === undefined || key.revokedAt !== undefined || !hasBudget(key.limits)) return [];
   return [{ of: "key", id: key.id, limits: key.limits, about: { name: key.name, team: key.team } }];
 }
@@ -352,8 +360,8 @@ function toView(
   recent: RecentUse | undefined,
   now: number,
 ): Omit<BudgetView, "parts"> {
-  const { subject, unit, used } = use;
-  const { of, id, about } = subject;
+  const { owner, unit, used } = use;
+  const { of, id, about } = owner;
   const { limit, period } = use.budget;
   const toAmount = (amount: number): number => toReported(amount, use);
   const renewsAt = periodEnd(period, now);
@@ -370,7 +378,7 @@ function toView(
     unit,
     limit: toAmount(limit),
     used: toAmount(used),
-    mode: subject.limits.mode ?? "enforce",
+    mode: owner.limits.mode ?? "enforce",
     period,
     renews: new Date(renewsAt).toISOString(),
     perDay: recent === undefined ? null : toAmount(perMs * DAY_MS),

@@ -7,9 +7,11 @@
  */
 import type { Config } from "../config/config.ts";
 import { CREDENTIAL_HEADERS } from "../config/credential.ts";
+import { type Attribution, type Dimension, DIMENSIONS } from "../config/dimensions.ts";
 import { type KeyConfig, PROVIDER_KEY } from "../config/key.ts";
+import type { ProviderConfig } from "../config/provider.ts";
 import { formatMoney } from "../config/units.ts";
-import { type ErrorCode, ERRORS } from "../errors/gateway_error.ts";
+import { type ErrorCode, ERRORS } from "../errors/codes.ts";
 import { ClientClosed } from "../exchange/exchange.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
@@ -22,6 +24,7 @@ import { type AskedLimits, DryLimiter } from "../limits/dry_limiter.ts";
 import { isMoney } from "../limits/limit_kinds.ts";
 import { type Limiter, reservedOf } from "../limits/limiter.ts";
 import { subjectsOf } from "../steps/admission.ts";
+import { findSource } from "../steps/attribution.ts";
 import { type Deadlines, shortenDeadlines } from "../upstream/forward.ts";
 import type { Transport, UpstreamCall } from "../upstream/transport.ts";
 import { type LimitUse, toLimitUse } from "./limit_use.ts";
@@ -73,8 +76,15 @@ export interface ExplainedRefusal {
   readonly fix: string;
 }
 
+/** The value of one dimension of attribution. */
+export interface ExplainedValue {
+  readonly value: string;
+  /** The header that has the value, or `user-agent family`. */
+  readonly source: string;
+}
+
 /** Explanation of a request. It contains no key and nothing of the body. */
-export interface Explanation {
+export interface RequestExplanation {
   /** `answered` for a browser's preflight, which the gateway answers itself. */
   readonly outcome: "forwarded" | "refused" | "answered";
   readonly provider?: string;
@@ -82,6 +92,10 @@ export interface Explanation {
   readonly key?: ExplainedKey;
   readonly model?: string;
   readonly stream?: boolean;
+  /** True if the call uses a provider key that the gateway holds. */
+  readonly usesHeldKey?: boolean;
+  /** Attribution of the call. Dimensions without a value are left out. */
+  readonly attribution?: { readonly [Name in Dimension]?: ExplainedValue };
   /** Base URLs of the provider. One of them receives the call. */
   readonly replicas?: readonly string[];
   readonly limits?: readonly ExplainedLimit[];
@@ -96,6 +110,7 @@ export interface Explanation {
 
 /** Parts of an explanation. */
 export interface ExplanationParts {
+  /** The configuration, with the stored teams. */
   readonly config: Config;
   readonly keys: KeyStore;
   /** Verifies identity tokens. Not set if none are accepted. */
@@ -168,6 +183,7 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
     limiter,
     digest,
     onlyTransport,
+    readHeldKey: () => MASK, // the key itself is not read
     observers: [observer],
   };
   return { noted, limiter, parts };
@@ -177,32 +193,56 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
 export async function explain(
   request: GatewayRequest,
   parts: ExplanationParts,
-): Promise<Explanation> {
+): Promise<RequestExplanation> {
   const { config, compose } = parts;
   const { noted, limiter, parts: dry } = createDryParts(parts);
   const gateway = compose({ ...config, alerts: undefined }, dry); // no alert is sent
   const answer = await gateway.handle(request);
   const { key, call, record } = noted;
   if (record === undefined && answer.status < 400) return { outcome: "answered" };
-  const { provider, operation, model, stream, keyId, observedLimit, withheld }: Partial<
-    ExchangeRecord
-  > = record ?? {};
+  const facts: Partial<ExchangeRecord> = record ?? {};
+  const { provider, operation, model, stream, keyId, usesHeldKey, observedLimit, withheld } = facts;
   const isForwarded = call !== undefined;
   const question = limiter.asked && await withUnasked(limiter.asked, key, provider, parts);
   return {
     outcome: isForwarded ? "forwarded" : "refused",
     ...(provider !== undefined &&
-      { provider, replicas: config.providers[provider]?.upstreams ?? [] }),
+      { provider, replicas: providerOf(config, provider).upstreams }),
     ...(operation !== undefined && { operation }),
     ...(keyId !== undefined && { key: toExplainedKey(keyId, key) }),
     ...(model !== undefined && { model }),
     ...(stream !== undefined && { stream }),
+    ...(usesHeldKey !== undefined && { usesHeldKey }),
+    ...(facts.attribution !== undefined &&
+      { attribution: toExplainedValues(facts.attribution, request, config) }),
     ...(question !== undefined && toExplainedLimits(question)),
     ...(observedLimit !== undefined && { observedLimit }),
     ...(call !== undefined && { call: toExplainedCall(call, request, noted, config) }),
     ...(withheld?.request !== undefined && { withheld: withheld.request }),
     ...(!isForwarded && { refusal: toExplainedRefusal(answer, noted, config) }),
   };
+}
+
+/** Adds the source of each value of a call. */
+function toExplainedValues(
+  values: Attribution,
+  { headers }: GatewayRequest,
+  { attribution }: Config,
+): NonNullable<RequestExplanation["attribution"]> {
+  const explained: { [Name in Dimension]?: ExplainedValue } = {};
+  for (const name of DIMENSIONS) {
+    const value = values[name];
+    const source = findSource(attribution.sources[name] ?? [], headers);
+    if (value !== undefined && source !== undefined) explained[name] = { value, source };
+  }
+  return explained;
+}
+
+/** Returns the settings of a provider that a request has reached. */
+function providerOf({ providers }: Config, name: string): ProviderConfig {
+  const settings = providers[name];
+  if (settings === undefined) throw new Error(`Cannot explain a request: no provider ${name}`);
+  return settings;
 }
 
 function toExplainedKey(id: string, { name, team }: Partial<KeyConfig> = {}): ExplainedKey {
@@ -217,9 +257,11 @@ async function withUnasked(
   { config, status }: ExplanationParts,
 ): Promise<AskedLimits> {
   if (key === undefined || provider === undefined) return asked;
-  const limits = config.providers[provider]?.limits;
+  const { limits } = providerOf(config, provider);
   const shared = limits === undefined ? [] : [{ name: `provider:${provider}`, limits }];
-  const found = subjectsOf(key, { subjects: shared }, config).map(({ name, limits }) => {
+  const { team = "" } = key;
+  const settings = Object.hasOwn(config.teams, team) ? config.teams[team] : undefined;
+  const found = subjectsOf(key, { subjects: shared }, settings).map(({ name, limits }) => {
     const known = asked.statuses.filter(({ subject }) => subject.name === name);
     return known.length > 0 ? known : status({ name, limits });
   });
@@ -228,7 +270,7 @@ async function withUnasked(
 
 function toExplainedLimits(
   { statuses, reservation }: AskedLimits,
-): Pick<Explanation, "limits" | "reservation"> {
+): Pick<RequestExplanation, "limits" | "reservation"> {
   const { expected, most } = reservation;
   const currency = statuses.map(({ subject }) => subject.limits.spend?.currency).find((each) =>
     each !== undefined
@@ -261,10 +303,10 @@ function toExplainedCall(
   call: UpstreamCall,
   request: GatewayRequest,
   noted: Noted,
-  { providers }: Config,
+  config: Config,
 ): ExplainedCall {
   const { provider = "", stream }: Partial<ExchangeRecord> = noted.record ?? {};
-  const { headers: own, deadlines } = providers[provider] ?? {};
+  const { headers: own, deadlines } = providerOf(config, provider);
   const isSecret = (name: string, value: string) => {
     const isCredential = CREDENTIAL_HEADERS.some((each) => each === name);
     const isSetHere = Object.hasOwn(own?.set ?? {}, name);
@@ -280,7 +322,7 @@ function toExplainedCall(
     url: call.base.origin + call.target.replace(QUERY_VALUE, MASK),
     headers: Object.fromEntries(shown),
     bodyBytes: noted.bodyBytes,
-    deadlines: shortenDeadlines(deadlines as Deadlines, request.headers, stream ?? true),
+    deadlines: shortenDeadlines(deadlines, request.headers, stream !== false),
   };
 }
 

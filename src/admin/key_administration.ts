@@ -5,7 +5,8 @@
  */
 import { findKeyMisfits, type Surroundings } from "../config/cross_checks.ts";
 import { type KeyInput, type KeyPolicy, toKeyJson } from "../config/key.ts";
-import type { LimitSet } from "../config/limit_set.ts";
+import { formatPath } from "../config/issue.ts";
+import { mergeLimits } from "../config/limit_set.ts";
 import { ERRORS } from "../errors/codes.ts";
 import type { Digest } from "../keys/key_format.ts";
 import { replaceLater } from "../keys/key_record.ts";
@@ -17,8 +18,11 @@ import {
   KeyStoreError,
   type LaterPart,
 } from "../keys/key_store.ts";
-import { type KeyState, keyState } from "../keys/policy.ts";
+import { findKeyState, type KeyState } from "../keys/policy.ts";
+import { TeamDirectory } from "../keys/team_directory.ts";
+import type { SettingChange } from "../keys/change_log.ts";
 import type { Limiter } from "../limits/limiter.ts";
+import { type Author, type ChangeAction, type Changes, compareSettings } from "./changes.ts";
 import { type LimitUse, toLimitUse } from "./limit_use.ts";
 
 /** Parts of {@link KeyAdministration}. */
@@ -27,8 +31,12 @@ export interface KeyAdministrationParts {
   readonly digest: Digest;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
+  /** The list of changes. */
+  readonly changes: Pick<Changes, "add">;
   /** The configuration. A key that does not fit it is refused, because it could make no calls. */
   readonly config: Surroundings;
+  /** The teams of keys. Default: the teams of the configuration. */
+  readonly teams?: TeamDirectory | undefined;
   /** The limiter that counts the use of keys. Not set at the command line, which has none. */
   readonly limiter?: Limiter | undefined;
 }
@@ -50,6 +58,33 @@ export interface KeyView extends Omit<KeyInput, "key" | "digest" | "previous"> {
   readonly use?: readonly LimitUse[];
 }
 
+/** States of keys, as administrators see them. */
+export const KEY_STATES: readonly KeyView["state"][] = [
+  "active",
+  "disabled",
+  "revoked",
+  "expired",
+  "unreadable",
+  "team_not_configured",
+];
+
+/** A query for a page of keys. */
+export interface KeyPageQuery extends KeyQuery {
+  /** Only keys in this state. */
+  readonly state?: KeyView["state"] | undefined;
+}
+
+/** A page of keys, and the id that the next page begins after; `null` on the last page. */
+export interface KeyPage {
+  readonly keys: readonly KeyView[];
+  readonly next: string | null;
+}
+
+/** Number of keys that are read at once while keys of one state are searched. */
+const READ_AT_ONCE = 1000;
+/** Maximum number of keys that are looked at for one page of keys in one state. */
+const MAX_SCANNED = 20_000;
+
 /** A key with its secret. Only the answer that created the secret shows it. */
 export interface NewKeyView extends KeyView {
   readonly key: string;
@@ -58,9 +93,11 @@ export interface NewKeyView extends KeyView {
 /** Operations on keys. Each throws {@link KeyStoreError} if it is refused. */
 export class KeyAdministration {
   readonly #parts: KeyAdministrationParts;
+  readonly #teams: TeamDirectory;
 
   constructor(parts: KeyAdministrationParts) {
     this.#parts = parts;
+    this.#teams = parts.teams ?? new TeamDirectory(parts.config.teams);
   }
 
   /** True if keys are in the configuration and can only be viewed. */
@@ -69,34 +106,79 @@ export class KeyAdministration {
   }
 
   /** Creates a key. The key itself is shown only once. */
-  async create(policy: KeyPolicy): Promise<{ key: string; view: KeyView }> {
+  async create(policy: KeyPolicy, by: Author): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
+    await this.#teams.load();
     this.#assertFits(policy, Object.keys(policy));
     if (policy.expiresAt !== undefined && policy.expiresAt <= now()) {
-      throw new KeyStoreError("Cannot make a key that has expired already: set a later time");
+      throw new KeyStoreError(
+        "Cannot make a key that has expired already: set a later time",
+        { param: "expires" },
+      );
     }
     const made = createKey(policy, { digest, now: now() });
-    return {
-      key: made.key,
-      view: this.#view(await keys.change(made.record.id, () => made.record)),
-    };
+    const record = await keys.change(made.record.id, () => made.record);
+    await this.#note("create", record, compareSettings({}, toKeyJson(record)), by);
+    return { key: made.key, view: this.#view(record) };
   }
 
   /** Lists keys, the newest first. With `withUse`, each has the use of its limits. */
   async list(query: KeyQuery, { withUse = false }: { withUse?: boolean } = {}): Promise<KeyView[]> {
-    const { keys } = this.#parts;
-    const found = await keys.list(query);
-    const used = await keys.lastUsed(found.map(({ id }) => id));
+    const found = await this.#parts.keys.list(query);
+    await this.#teams.load();
+    return await this.#views(found, { withUse });
+  }
+
+  async #views(
+    found: readonly GatewayKey[],
+    { withUse = false }: { withUse?: boolean },
+  ): Promise<KeyView[]> {
+    const used = await this.#parts.keys.lastUsed(found.map(({ id }) => id));
     return await Promise.all(found.map((key) => {
       const view = this.#view(key, used.get(key.id));
       return withUse ? this.#withUse(key, view) : view;
     }));
   }
 
+  /**
+   * Lists a page of keys, the newest first. A state is known only after a key was read, so a page of
+   * one state can be shorter than its limit and still have a next page.
+   */
+  async page(
+    { state, ...query }: KeyPageQuery,
+    options: { withUse?: boolean } = {},
+  ): Promise<KeyPage> {
+    const { limit } = query;
+    if (state === undefined) {
+      const keys = await this.list(query, options);
+      return { keys, next: keys.length === limit ? keys.at(-1)?.id ?? null : null };
+    }
+    const { keys, now } = this.#parts;
+    await this.#teams.load();
+    const found: GatewayKey[] = [];
+    let { after } = query;
+    for (let scanned = 0; scanned < MAX_SCANNED; scanned += READ_AT_ONCE) {
+      const read = await keys.list({ ...query, after, limit: READ_AT_ONCE });
+      for (const key of read) {
+        if (this.#stateOf(key, now()) !== state) continue;
+        found.push(key);
+        if (found.length === limit) {
+          return { keys: await this.#views(found, options), next: key.id };
+        }
+      }
+      after = read.at(-1)?.id;
+      if (read.length < READ_AT_ONCE) {
+        return { keys: await this.#views(found, options), next: null };
+      }
+    }
+    return { keys: await this.#views(found, options), next: after ?? null };
+  }
+
   /** Shows a key, with the use of its limits if there is a limiter. */
   async show(id: string): Promise<KeyView> {
     const { keys } = this.#parts;
     const key = await keys.get(id) ?? refuseUnknown();
+    await this.#teams.load();
     const used = await keys.lastUsed([id]);
     return await this.#withUse(key, this.#view(key, used.get(id)));
   }
@@ -109,56 +191,84 @@ export class KeyAdministration {
   }
 
   /** Changes the settings of a key; `undefined` removes one. */
-  async update(id: string, patch: Partial<KeyPolicy>): Promise<KeyView> {
-    return this.#view(
-      await this.#parts.keys.change(id, (current = refuseUnknown()) => {
-        const limits = patch.limits === undefined
-          ? {}
-          : { limits: mergeLimits(current.limits, patch.limits) };
-        const changed = { ...current, ...patch, ...limits };
-        // Settings that no longer fit because the configuration has changed do not prevent changes
-        // of other settings.
-        this.#assertFits(
-          changed,
-          "providers" in patch ? [...Object.keys(patch), "limits"] : Object.keys(patch),
-        );
-        return replaceLater(changed, namesOf(patch));
-      }),
-    );
+  async update(id: string, patch: Partial<KeyPolicy>, by: Author): Promise<KeyView> {
+    await this.#teams.load();
+    return await this.#change("update", id, by, (current) => {
+      const limits = patch.limits === undefined
+        ? {}
+        : { limits: mergeLimits(current.limits, patch.limits) };
+      const changed = { ...current, ...patch, ...limits };
+      // Settings that no longer fit because the configuration has changed do not prevent changes
+      // of other settings.
+      this.#assertFits(
+        changed,
+        "providers" in patch ? [...Object.keys(patch), "limits"] : Object.keys(patch),
+      );
+      return replaceLater(changed, namesOf(patch));
+    });
   }
 
   /** Revokes a key, with both its secrets. */
-  async revoke(id: string): Promise<KeyView> {
-    const { keys, now } = this.#parts;
-    return this.#view(
-      await keys.change(id, (current = refuseUnknown()) => revokeKey(current, now())),
-    );
+  async revoke(id: string, by: Author): Promise<KeyView> {
+    const now = this.#parts.now();
+    return await this.#change("revoke", id, by, (current) => revokeKey(current, now));
   }
 
   /** Disables a key, with both its secrets, until it is enabled. */
-  async disable(id: string): Promise<KeyView> {
-    return this.#view(
-      await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, true)),
-    );
+  async disable(id: string, by: Author): Promise<KeyView> {
+    return await this.#change("disable", id, by, (current) => suspendKey(current, true));
   }
 
   /** Enables a disabled key. */
-  async enable(id: string): Promise<KeyView> {
-    return this.#view(
-      await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, false)),
-    );
+  async enable(id: string, by: Author): Promise<KeyView> {
+    await this.#teams.load();
+    return await this.#change("enable", id, by, (current) => suspendKey(current, false));
   }
 
   /** Creates a new secret for a key. The old one stays valid for `overlapMs`. */
-  async rotate(id: string, overlapMs: number): Promise<{ key: string; view: KeyView }> {
+  async rotate(
+    id: string,
+    overlapMs: number,
+    by: Author,
+  ): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
+    await this.#teams.load();
     let rotated: NewKey | undefined;
     const record = await keys.change(id, (current = refuseUnknown()) => {
       rotated = rotateKey(current, overlapMs, { digest, now: now() });
       return rotated.record;
     });
     if (rotated === undefined) throw new Error("Cannot rotate the key: the store did not read it");
+    const until = record.previous?.expiresAt ?? now();
+    const settings = [{ setting: "old secret until", to: new Date(until).toISOString() }];
+    await this.#note("rotate", record, settings, by);
     return { key: rotated.key, view: this.#view(record) };
+  }
+
+  /** Changes a key, and adds the change to the list. */
+  async #change(
+    action: ChangeAction,
+    id: string,
+    by: Author,
+    change: (current: GatewayKey) => GatewayKey,
+  ): Promise<KeyView> {
+    let before: GatewayKey | undefined;
+    const record = await this.#parts.keys.change(id, (current = refuseUnknown()) => {
+      before = current;
+      return change(current);
+    });
+    if (before === undefined) throw new Error("Cannot change the key: the store did not read it");
+    await this.#note(action, record, compareSettings(toKeyJson(before), toKeyJson(record)), by);
+    return this.#view(record);
+  }
+
+  async #note(
+    action: ChangeAction,
+    { id, name, team }: GatewayKey,
+    settings: readonly SettingChange[],
+    by: Author,
+  ): Promise<void> {
+    await this.#parts.changes.add({ action, of: "key", id, name, team, settings }, by);
   }
 
   #view(key: GatewayKey, lastUsed?: number): KeyView {
@@ -179,31 +289,38 @@ export class KeyAdministration {
   }
 
   #stateOf(key: GatewayKey, now: number): KeyView["state"] {
-    const state = keyState(key, now);
+    const state = findKeyState(key, now);
     if (state !== "active") return state;
     if (key.later?.refusal !== undefined) return "unreadable";
-    const { teams } = this.#parts.config;
-    return key.team === undefined || Object.hasOwn(teams, key.team) ? state : "team_not_configured";
+    const { known, isComplete } = this.#teams;
+    // A team that the store has lost can exist: its calls are not refused for that reason.
+    const isKnown = key.team === undefined || Object.hasOwn(known, key.team) || !isComplete;
+    return isKnown ? state : "team_not_configured";
   }
 
   /** Checks the changed settings. @throws {KeyStoreError} If one does not fit the configuration */
   #assertFits(policy: Partial<KeyPolicy>, changed: readonly string[]): void {
     const { config } = this.#parts;
-    const misfit = findKeyMisfits(policy, config).find(({ path }) =>
+    const whole = { ...config, teams: this.#teams.known };
+    const misfit = findKeyMisfits(policy, whole).find(({ path }) =>
       changed.includes(String(path[0]))
     );
     if (misfit === undefined) return;
-    const { path: [setting], message } = misfit;
+    const { path, message } = misfit;
+    const [setting] = path;
+    const param = formatPath(path);
     if (setting === "providers") {
       const names = Object.keys(config.providers).join(", ");
       throw new KeyStoreError(
         `Cannot allow a provider that is not configured: expected one of ${names}`,
+        { param },
       );
     }
     throw new KeyStoreError(
       setting === "team"
         ? `Cannot put the key into a team that is not configured: ${message}`
         : `Cannot count by these limits: ${message}`,
+      { param },
     );
   }
 }
@@ -219,17 +336,12 @@ function unknownOf({ fields, limits }: LaterPart): string[] {
   return [...Object.keys(fields), ...Object.keys(limits).map((name) => `limits.${name}`)];
 }
 
-/** Merges changed limits into the current ones. Returns `undefined` if none remains. */
-function mergeLimits(current: LimitSet | undefined, patch: LimitSet): LimitSet | undefined {
-  const merged = { ...current, ...patch };
-  return Object.values(merged).some((limit) => limit !== undefined) ? merged : undefined;
-}
-
 /** Error for an unknown key id. */
 export class UnknownKey extends KeyStoreError {
   override readonly name = "UnknownKey";
 }
 
-function refuseUnknown(): never {
+/** @throws {UnknownKey} */
+export function refuseUnknown(): never {
   throw new UnknownKey(ERRORS.key_not_found.message);
 }

@@ -6,9 +6,9 @@
  */
 import type { Config } from "../config/config.ts";
 import { type KeyConfig, TOKEN_ID_PREFIX } from "../config/key.ts";
-import type { ErrorCode } from "../errors/gateway_error.ts";
+import type { ErrorCode } from "../errors/codes.ts";
 import type { FailureCause, TokenFault } from "../errors/outcomes.ts";
-import { keyState } from "../keys/policy.ts";
+import { findKeyState } from "../keys/policy.ts";
 
 /** Facts of a refused request. */
 export interface RefusedFacts {
@@ -71,7 +71,7 @@ function explainKey({ isLookedUp, key, cause }: RefusedFacts): string {
     return "no key has this secret here: it is of another gateway, was removed, " +
       "or ended when its key was rotated";
   }
-  const state = keyState(key, Date.now());
+  const state = findKeyState(key, Date.now());
   if (state === "disabled") return `the key is disabled: sallyport keys enable ${key.id}`;
   if (state === "revoked") {
     return "the key is revoked: create another one, sallyport keys create";
@@ -94,7 +94,7 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   key_not_understood: "configure the key's budget in the currency of the prices; " +
     "or upgrade this gateway",
   team_not_configured: ({ key, config }) =>
-    `add the team ${key?.team} to teams, or move the key to one of ${
+    `create the team: sallyport teams create ${key?.team}, or move the key to one of ${
       Object.keys(config.teams).join(", ") || "no team: there is none yet"
     }: ${toChange(key, "--team NAME")}`,
   provider_not_allowed: ({ key, provider }) =>
@@ -117,6 +117,8 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   upstream_loop: "the upstream leads back to this gateway: correct providers.NAME.upstream",
   key_store_unavailable:
     "see why the store of keys does not answer: sallyport health, redis in the configuration",
+  upstream_key_unavailable:
+    'the gateway\'s messages about a "held key" name the source that cannot be read, and the reason',
   internal_error: "a bug of the gateway, or of a hook: its standard error names the place",
 };
 

@@ -7,6 +7,7 @@ import type { IdentityConfig } from "../config/identity.ts";
 import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import type { Revocation, RevocationRegistry } from "../keys/identity/revocations.ts";
 import { KeyStoreError } from "../keys/key_store.ts";
+import type { Author, Changes } from "./changes.ts";
 
 /** Parts of {@link TokenAdministration}. */
 export interface TokenAdministrationParts {
@@ -14,6 +15,8 @@ export interface TokenAdministrationParts {
   readonly identity: readonly IdentityConfig[] | undefined;
   /** Store of revocations; `undefined` without issuers. */
   readonly revocations: RevocationRegistry | undefined;
+  /** Receives each revocation. */
+  readonly changes: Changes;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
 }
@@ -75,7 +78,7 @@ export class TokenAdministration {
    * Revokes tokens. For a subject, revokes all tokens issued so far. Tokens issued later are
    * accepted.
    */
-  async revoke(tokens: RevokedTokens): Promise<RevocationView> {
+  async revoke(tokens: RevokedTokens, author: Author): Promise<RevocationView> {
     const registry = this.#registry;
     const given = (["jti", "subject", "id"] as const).filter((by) => tokens[by] !== undefined);
     const [by] = given;
@@ -97,7 +100,13 @@ export class TokenAdministration {
       until: at + Math.max(...lives),
     };
     await registry.revoke(revocation);
-    return toView(revocation);
+    const view = toView(revocation);
+    const settings = view.issuer === undefined ? [] : [{ setting: "issuer", to: view.issuer }];
+    await this.#parts.changes.add(
+      { action: "revoke", of: "token", id: view.id, settings },
+      author,
+    );
+    return view;
   }
 
   get #registry(): RevocationRegistry {

@@ -5,6 +5,11 @@
  */
 import { request } from "node:http";
 import type { Config } from "../config/config.ts";
+import { CommandLineError } from "./command.ts";
+import { toPlain } from "./table.ts";
+
+/** The longest time until a gateway answers a command. Milliseconds. */
+const ANSWER_MS = 10_000;
 
 /** Answer of an admin listener. */
 export interface AdminAnswer {
@@ -31,20 +36,36 @@ export interface StreamedAdminAnswer {
   readonly parts: AsyncIterable<string>;
 }
 
+/** Options of a call. */
+export interface AdminCallOptions {
+  /** The longest silence, milliseconds. */
+  readonly timeout: number;
+  /** The admin token, if one is needed. */
+  readonly token?: string;
+  /** Default: `POST` with a content, and `GET` without. */
+  readonly method?: "DELETE";
+  /** The content of a `POST`, sent as JSON. */
+  readonly content?: unknown;
+}
+
 /**
  * Calls the running gateway, for an answer that can be long. Rejects if the gateway's answer is not
  * as expected.
  *
- * @param options The longest silence, milliseconds; the admin token, if one is needed
  * @returns `undefined` if nothing listens
  */
 export function askAdminInParts(
   url: string,
-  { timeout, token }: { timeout: number; token?: string },
+  options: AdminCallOptions,
 ): Promise<StreamedAdminAnswer | undefined> {
+  const { timeout, token, content } = options;
+  const { method = content === undefined ? "GET" : "POST" } = options;
   return new Promise((resolve, reject) => {
-    const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
-    const asking = request(url, { headers, timeout, agent: false }, (response) => {
+    const headers = {
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
+      ...(content !== undefined && { "content-type": "application/json" }),
+    };
+    const asking = request(url, { method, headers, timeout, agent: false }, (response) => {
       response.setEncoding("utf8");
       const parts = async function* (): AsyncIterable<string> {
         for await (const part of response) yield String(part);
@@ -60,18 +81,47 @@ export function askAdminInParts(
       if (isAbsent) resolve(undefined);
       else reject(error);
     });
-    asking.end();
+    asking.end(content === undefined ? undefined : JSON.stringify(content));
   });
 }
 
 /** Calls the running gateway, see {@link askAdminInParts}. */
 export async function askAdmin(
   url: string,
-  options: { timeout: number; token?: string },
+  options: AdminCallOptions,
 ): Promise<AdminAnswer | undefined> {
   const answer = await askAdminInParts(url, options);
   if (answer === undefined) return undefined;
   return { status: answer.status, text: await collect(answer.parts) };
+}
+
+/**
+ * Calls the gateway of a configuration for a command that needs it running.
+ *
+ * @param path Path and query, such as `/v1/runs`
+ * @returns The text of its answer
+ * @throws {CommandLineError} If no gateway runs, or if it refuses
+ */
+export async function askGateway(
+  { admin }: Pick<Config, "admin">,
+  path: string,
+  request: Pick<AdminCallOptions, "method" | "content"> = {},
+): Promise<string> {
+  if (admin === undefined) {
+    throw new CommandLineError(
+      "the command needs the running gateway: set admin in the configuration",
+    );
+  }
+  const origin = toAdminUrl(admin);
+  const { token } = admin;
+  const answer = await askAdminInParts(origin + path, {
+    timeout: ANSWER_MS,
+    ...request,
+    ...(token !== undefined && { token }),
+  });
+  if (answer === undefined) throw new CommandLineError(`no gateway runs at ${origin}`);
+  if (answer.status !== 200) throw await readRefusal(answer, origin);
+  return await collect(answer.parts);
 }
 
 /** Joins the parts of a text. */
@@ -79,4 +129,27 @@ export async function collect(parts: AsyncIterable<string>): Promise<string> {
   let text = "";
   for await (const part of parts) text += part;
   return text;
+}
+
+/** Reads the error of an answer that refuses a call. */
+export async function readRefusal(
+  { status, parts }: StreamedAdminAnswer,
+  origin: string,
+): Promise<CommandLineError> {
+  if (status === 401) {
+    return new CommandLineError(
+      `the gateway at ${origin} has another admin.token than the configuration`,
+    );
+  }
+  let content: unknown;
+  try {
+    content = JSON.parse(await collect(parts));
+  } catch {
+    return new CommandLineError(
+      `the server at ${origin} is no gateway: see admin in the configuration`,
+    );
+  }
+  const { error } = content as { error?: { message?: unknown } };
+  const reason = toPlain(String(error?.message ?? "no reason"));
+  return new CommandLineError(`the gateway at ${origin} answers ${status}: ${reason}`);
 }

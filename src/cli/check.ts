@@ -14,7 +14,9 @@ import { CommandLineError, report } from "./command.ts";
 import { listUnpriced } from "./unpriced_usage.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { toPlain } from "./table.ts";
-import { describeMissingTeams } from "../serve/missing_teams.ts";
+import { describeUnreadableKeys } from "../serve/held_key_sources.ts";
+import { KeyStoreUnavailable } from "../keys/key_store.ts";
+import { describeMissingTeams, describeStoredTeams } from "../serve/missing_teams.ts";
 import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
 
@@ -24,8 +26,7 @@ import type { CommandOptions } from "./options.ts";
  * flags for it.
  *
  * @throws {ConfigError} For a mistake in it
- * @throws {CommandLineError} If two files are named, or if keys would be refused because their team
- * is not configured
+ * @throws {CommandLineError} If two files are named, or if calls would be refused
  */
 export async function checkCommand(options: CommandOptions): Promise<void> {
   const { config, operand, "env-file": envFiles, "deno-flags": asksFlags, usage: asksUsage } =
@@ -42,14 +43,19 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
     report: () => {},
     isOffline: true,
   });
-  const missingTeams = await describeMissingTeams(assembly.keys, effective);
+  const { keys, teams } = assembly;
+  const storedTeams = await describeStoredTeams(teams).catch((error) => {
+    throw error instanceof KeyStoreUnavailable ? new CommandLineError(error.message) : error;
+  });
+  const missingTeams = await describeMissingTeams(keys, teams.known);
+  const unreadableKeys = await describeUnreadableKeys(effective, source.directory);
   await assembly.close();
   const checked = checkConfig(source.input);
   process.stdout.write(`${JSON.stringify(maskSecrets(checked), null, 2)}\n`);
   for (const warning of findWarnings(checked)) report(formatWarning(warning));
-  for (const line of missingTeams) report(line);
-  if (missingTeams.length > 0 && !force) {
-    throw new CommandLineError("keys would be refused: see above; --force accepts that");
+  for (const line of [...storedTeams, ...missingTeams, ...unreadableKeys]) report(line);
+  if (missingTeams.length + unreadableKeys.length > 0 && !force) {
+    throw new CommandLineError("calls would be refused: see above; --force accepts that");
   }
   if (asksUsage) {
     for (const line of await listUnpriced(loadConfig(file))) report(`usage: ${toPlain(line)}`);

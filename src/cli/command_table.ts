@@ -39,6 +39,11 @@ export const USAGE_FILTERS = [
   "provider",
   "model",
   "operation",
+  "user",
+  "session",
+  "agent",
+  "client",
+  "project",
 ] as const;
 const USAGE_TEXTS: Texts = {
   model: "only the usage of this model",
@@ -65,6 +70,7 @@ const KEY_SETTINGS: Options = [
   "team",
   ...LIMIT_OPTIONS,
   "durable",
+  "held-keys",
   "metadata",
   "expires",
 ];
@@ -73,16 +79,16 @@ const KEY_TEXTS: Texts = {
   expires: "the end of the key: a duration from now, its last day (UTC), or a time",
 };
 
-/** All commands. The verbs of `keys` and `usage export` have two words. */
+/** All commands. The verbs of `keys`, `teams` and `usage export` have two words. */
 export const COMMANDS = {
   "init": {
     text: "write a first configuration, a key, a certificate",
     notes:
-      "At a terminal it asks for each choice that no option makes. Elsewhere it chooses openai, local and file. It replaces no file.",
+      "At a terminal it asks for everything that no option states. Otherwise it uses openai, local and file. It replaces no file without --force.",
     options: ["config", "env-file", "upstream", "host", "port", "keys", "yes", "force"],
     texts: { config: "the file to write; else ./gateway.jsonc" },
     example: "sallyport init --upstream groq --host gw.example.com --keys file",
-    fails: "all is written but a key, such as while Redis is away",
+    fails: "everything was written except the key, for example because Redis is unavailable",
   },
   "serve": {
     text: "start the gateway",
@@ -92,7 +98,7 @@ export const COMMANDS = {
     example: "sallyport serve --config gateway.jsonc --workers auto",
   },
   "demo": {
-    text: "try it: two hosts, two stand-in providers, two calls",
+    text: "try it: two hosts and two simulated providers",
     options: ["once"],
     example: "sallyport demo",
   },
@@ -100,18 +106,21 @@ export const COMMANDS = {
     operand: "[FILE]",
     text: "check the configuration and print the effective one",
     options: ["config", "env-file", "deno-flags", "usage", "force"],
-    texts: { force: "accept keys whose team is not configured" },
+    texts: {
+      force:
+        "accept a configuration in which a team of keys is missing, or a held key cannot be read",
+    },
     example: "sallyport check gateway.jsonc",
   },
   "health": {
     text: "ask the running gateway if it is ready, or alive",
-    options: ["config", "env-file", "live", "current", "wait"],
+    options: ["config", "env-file", "live", "current", "wait", "json"],
     example: "sallyport health --wait 30s",
     fails: "the gateway does not run, or is not ready",
   },
   "keys create": {
-    text: "make a key, and print it this once",
-    options: ["config", "env-file", ...KEY_SETTINGS, "json"] as Options,
+    text: "create a key, and print it once",
+    options: ["config", "env-file", ...KEY_SETTINGS, "reason", "json"] as Options,
     texts: KEY_TEXTS as Texts,
     example: "sallyport keys create --name search --requests 600/min --budget '50 USD/month'",
   },
@@ -126,51 +135,60 @@ export const COMMANDS = {
   },
   "keys show": {
     operand: "ID",
-    text: "show all that is known of a key",
-    notes: "ID is the id, or the whole key, which is not printed.",
+    text: "show a key: its settings, state and use",
+    notes:
+      "ID is the id, or the whole key, which is not printed. The running gateway is asked what is left of its budgets.",
     options: ["config", "env-file", "json"],
     example: "sallyport keys show 4fJ0bR7sQm2K",
   },
   "keys update": {
     operand: "ID",
     text: "change a key; the value off removes a setting",
-    options: ["config", "env-file", ...KEY_SETTINGS, "json"] as Options,
+    options: ["config", "env-file", ...KEY_SETTINGS, "reason", "json"] as Options,
     texts: KEY_TEXTS as Texts,
     example: "sallyport keys update 4fJ0bR7sQm2K --requests 60/min --models off",
   },
   "keys rotate": {
     operand: "ID",
     text: "make a new secret; the old one ends later, or now",
-    options: ["config", "env-file", "overlap", "now", "json"],
+    options: ["config", "env-file", "overlap", "now", "reason", "json"],
     example: "sallyport keys rotate 4fJ0bR7sQm2K --overlap 7d",
   },
   "keys disable": {
     operand: "ID",
     text: "refuse a key until it is enabled",
-    options: ["config", "env-file", "json"],
+    options: ["config", "env-file", "reason", "json"],
     example: "sallyport keys disable 4fJ0bR7sQm2K",
   },
   "keys enable": {
     operand: "ID",
     text: "accept a disabled key again",
-    options: ["config", "env-file", "json"],
+    options: ["config", "env-file", "reason", "json"],
     example: "sallyport keys enable 4fJ0bR7sQm2K",
   },
   "keys revoke": {
     operand: "ID",
     text: "end a key; this cannot be undone",
-    options: ["config", "env-file", "json"],
+    options: ["config", "env-file", "reason", "json"],
     example: "sallyport keys revoke 4fJ0bR7sQm2K",
   },
+  "keys credit": {
+    operand: "ID",
+    text: "give tokens or money back to the limits of a key",
+    notes: "The running gateway does it, in the current periods. Usage stays as it is.",
+    options: ["config", "env-file", "tokens", "money", "reason", "json"],
+    texts: { tokens: "the number of tokens, such as 100k" },
+    example: "sallyport keys credit 4fJ0bR7sQm2K --money '5 USD' --reason 'provider hung'",
+  },
   "keys export": {
-    text: "print all keys as JSON lines: digests, no secrets",
+    text: "print created teams and all keys: no secrets",
     options: ["config", "env-file"],
     example: "sallyport keys export > keys.jsonl",
   },
   "keys import": {
     operand: "[FILE]",
-    text: "add exported keys, from a file or standard input",
-    options: ["config", "env-file", "replace", "json"],
+    text: "add exported keys and teams, from a file or stdin",
+    options: ["config", "env-file", "replace", "reason", "json"],
     example: "sallyport keys import keys.jsonl",
   },
   "keys confirm": {
@@ -178,25 +196,92 @@ export const COMMANDS = {
     options: ["config", "env-file"],
     example: "sallyport keys confirm",
   },
+  "teams credit": {
+    operand: "NAME",
+    text: "give tokens or money back to the limits of a team",
+    notes: "The running gateway does it, in the current periods. Usage stays as it is.",
+    options: ["config", "env-file", "tokens", "money", "reason", "json"],
+    texts: { tokens: "the number of tokens, such as 100k" },
+    example: "sallyport teams credit search --money '5 USD' --reason 'provider hung'",
+  },
+  "teams create": {
+    operand: "NAME",
+    text: "create a team, whose limits its keys share",
+    notes: "It works at once in all gateways. NAME has lower-case letters, digits and hyphens.",
+    options: ["config", "env-file", ...LIMIT_OPTIONS, "held-keys", "reason", "json"] as Options,
+    example: "sallyport teams create search --requests 600/min --budget '500 USD/month'",
+  },
+  "teams list": {
+    text: "list the teams, configured and created ones",
+    options: ["config", "env-file", "json"],
+    example: "sallyport teams list",
+  },
+  "teams show": {
+    operand: "NAME",
+    text: "show a team and its limits",
+    notes: "The running gateway is asked what is left of its budgets.",
+    options: ["config", "env-file", "json"],
+    example: "sallyport teams show search",
+  },
+  "teams update": {
+    operand: "NAME",
+    text: "change a created team; off removes a setting",
+    options: ["config", "env-file", ...LIMIT_OPTIONS, "held-keys", "reason", "json"] as Options,
+    example: "sallyport teams update search --budget '800 USD/month'",
+  },
+  "teams delete": {
+    operand: "NAME",
+    text: "delete a created team that no key uses",
+    options: ["config", "env-file", "force", "reason", "json"],
+    texts: { force: "also delete a team that keys use; their calls are refused afterwards" },
+    example: "sallyport teams delete search",
+  },
+  "changes": {
+    text: "list who changed keys, teams and tokens, and why",
+    notes: "The newest first. With --team, also the changes of keys in the team.",
+    options: ["config", "env-file", "key", "team", "limit", "json"],
+    texts: {
+      key: "only the changes of this key, or of the identity tokens of this caller",
+      team: "only the changes of this team and its keys",
+      limit: "the largest number of changes, 50 without it",
+    },
+    example: "sallyport changes --team search",
+  },
   "tokens revoke": {
     operand: "[ID]",
     text: "end identity tokens before they expire",
     notes:
       "ID is the key of the caller in the log, such as jwt:corp:ann: all its tokens end that were issued so far.",
-    options: ["config", "env-file", "issuer", "jti", "subject", "json"],
+    options: ["config", "env-file", "issuer", "jti", "subject", "reason", "json"],
     example: "sallyport tokens revoke jwt:corp:ann",
   },
   "tokens list": {
-    text: "list the identity tokens that were revoked, the latest first",
+    text: "list the revoked identity tokens, latest first",
     options: ["config", "env-file", "json"],
     example: "sallyport tokens list",
+  },
+  "runs list": {
+    text: "list the runs of agents, the last used first",
+    notes: "The running gateway counts them. A run belongs to a gateway key.",
+    options: ["config", "env-file", "key", "limit", "json"],
+    texts: { key: "only the runs of this key", limit: "the largest number of runs, 50 without it" },
+    example: "sallyport runs list",
+  },
+  "runs stop": {
+    operand: "RUN",
+    text: "stop a run of an agent, and all runs below it",
+    notes: "Open calls end within a second, at every gateway. Further calls are refused.",
+    options: ["config", "env-file", "key", "reason", "json"],
+    texts: { key: "the key that the run belongs to" },
+    example: "sallyport runs stop nightly --key 4fJ0bR7sQm2K",
   },
   "usage": {
     text: "show usage and its cost",
     options: ["config", "env-file", ...USAGE_FILTERS, "prices", "limit", "csv", "json"] as Options,
     texts: {
       ...USAGE_TEXTS,
-      by: "sums by key, team, provider, model, operation, tariff, class, month, day or hour (UTC)",
+      by:
+        "sums by key, team, provider, model, operation, tariff, class, user, session, agent, client, project, month, day or hour (UTC)",
     } as Texts,
     example: "sallyport usage --by team,model --last 30d",
   },
@@ -209,6 +294,19 @@ export const COMMANDS = {
     } as Texts,
     example: "sallyport usage export --by day --last 90d --csv > usage.csv",
   },
+  "usage history": {
+    text: "show which team fails, since when and why",
+    notes:
+      "By the minute for a day, by the hour for 30 days. Costs are by the prices at that time.",
+    options: ["config", "env-file", "last", "key", "team", "provider", "json"],
+    texts: {
+      last: "the time that ends now, up to 30d, 24h without it",
+      key: "only the calls of this key",
+      team: "only the calls of this team",
+      provider: "only the calls of this provider",
+    },
+    example: "sallyport usage history --team search --last 1h",
+  },
   "prices import": {
     operand: "FILE",
     text: "import prices from a published table",
@@ -217,7 +315,8 @@ export const COMMANDS = {
     options: ["format", "models", "provider", "out", "dry-run"],
     texts: {
       models: "only models whose name matches one of these",
-      provider: "the provider in the table, after the one of the configuration",
+      provider:
+        "the provider's name in the table, such as openai; a=openai if it is a in the configuration",
     },
     example: "sallyport prices import t.json --format litellm --provider openai --out p.json",
   },
@@ -255,9 +354,15 @@ export const COMMANDS = {
       "id",
       "key",
       "team",
+      "user",
+      "session",
+      "agent",
+      "client",
+      "project",
       "provider",
       "model",
       "operation",
+      "run",
       "outcome",
       "status",
       "code",

@@ -19,6 +19,7 @@ import type { ProviderConfig } from "../config/provider.ts";
 import { EGRESS_VARIABLES, readEgress } from "../serve/egress.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { revocationsFile } from "../serve/identity_engines.ts";
+import { listHeldKeys } from "../upstream/held_keys.ts";
 import { type Egress, findProxy } from "../upstream/http1/egress.ts";
 import { print, report } from "./command.ts";
 import { readEnvNames } from "./env_file.ts";
@@ -174,6 +175,16 @@ function replacedFiles({ config, directory }: LoadedConfig): string[] {
   return [...(written === undefined ? [] : [resolve(directory, written)]), ...revoked];
 }
 
+/** Lists the files, variables and commands that held keys are read from. */
+function heldKeySources({ config, directory }: LoadedConfig) {
+  const sources = listHeldKeys(config).map(({ source }) => source);
+  return {
+    files: sources.flatMap((each) => "file" in each ? [resolve(directory, each.file)] : []),
+    variables: sources.flatMap((each) => "env" in each ? [each.env] : []),
+    commands: sources.flatMap((each) => "exec" in each ? each.exec.slice(0, 1) : []),
+  };
+}
+
 /**
  * Returns the flags of `deno run` for one process.
  *
@@ -192,6 +203,7 @@ function toDenoFlags(
     : redisFiles(redis, directory);
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
   const folders = replacedFiles(loaded).flatMap(foldersOf);
+  const held = heldKeySources(loaded);
   const keySets = identity.flatMap(({ jwks }) =>
     typeof jwks === "string" && !URL.canParse(jwks) ? [jwks] : []
   );
@@ -205,6 +217,7 @@ function toDenoFlags(
       ...[...pems, ...keySets].map((pem) => resolve(directory, pem)),
       ...redisPems,
       ...egress.files,
+      ...held.files,
       ...sockets,
       ...folders,
     ]),
@@ -214,7 +227,8 @@ function toDenoFlags(
     // variables must be examined.
     ...(file === undefined && variables.length > 0
       ? ["--allow-env"]
-      : toFlag("env", [...variables, ...egress.variables].toSorted())),
+      : toFlag("env", [...variables, ...egress.variables, ...held.variables].toSorted())),
+    ...toFlag("run", held.commands),
   ];
 }
 

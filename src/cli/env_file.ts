@@ -12,16 +12,10 @@ import { runtime } from "../runtime.ts";
 const BLANK = /[ \t]*(?:#[^\n]*)?(?:\n|$)/y;
 const NAME = /[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=/y;
 const QUOTED = /[ \t]*(?:'([^']*)'|`([^`]*)`|"((?:[^"\\]|\\[^])*)")[ \t]*(?:#[^\n]*)?(?:\n|$)/y;
-const PLAIN = /([^\n]*)(?:\n|$)/y;
 
 /** Escapes in double quotes: the characters after a backslash and their meanings. */
-const ESCAPES: Readonly<Record<string, string>> = {
-  n: "\n",
-  r: "\r",
-  t: "\t",
-  '"': '"',
-  "\\": "\\",
-};
+const ESCAPES = { n: "\n", r: "\r", t: "\t", '"': '"', "\\": "\\" } as const;
+const ESCAPE = /\\([nrt"\\])/g;
 
 /** A mistake in a file. Its message omits the line, which can contain a secret. */
 class EnvSyntaxError extends Error {
@@ -55,18 +49,27 @@ export function parseVariables(content: string): Map<string, string> {
     const [, name] = take(NAME) ?? [];
     if (name === undefined) throw new EnvSyntaxError("expected NAME=value", line);
     const quoted = take(QUOTED);
-    const [, plain = ""] = quoted ?? take(PLAIN) ?? [];
-    if (quoted === null && /^[ \t]*['"`]/.test(plain)) {
+    if (quoted !== null) {
+      variables.set(name, readQuoted(quoted));
+      continue;
+    }
+    const lineEnd = text.indexOf("\n", offset);
+    const plain = text.slice(offset, lineEnd === -1 ? text.length : lineEnd);
+    offset += plain.length + 1;
+    if (/^[ \t]*['"`]/.test(plain)) {
       throw new EnvSyntaxError("expected a closing quote, and at most a comment after it", line);
     }
-    const [, single, backticks, double] = quoted ?? [];
-    const escaped = double?.replace(
-      /\\([nrt"\\])/g,
-      (_, letter: string) => ESCAPES[letter] ?? letter,
-    );
-    variables.set(name, single ?? backticks ?? escaped ?? plain.replace(/[ \t]#.*$/, "").trim());
+    variables.set(name, plain.replace(/[ \t]#.*$/, "").trim());
   }
   return variables;
+}
+
+/** Reads a match of {@link QUOTED}: one of its three groups has the text between the quotes. */
+function readQuoted([, single, backticks, double]: RegExpExecArray): string {
+  const value = single ?? backticks ??
+    double?.replace(ESCAPE, (_, letter: keyof typeof ESCAPES) => ESCAPES[letter]);
+  if (value === undefined) throw new Error("Cannot read a value: it has no quotes");
+  return value;
 }
 
 /** Reads a variable of the environment; `undefined` if it is not set, or Deno denies access. */

@@ -7,7 +7,7 @@
 import process from "node:process";
 import { setTimeout } from "node:timers/promises";
 import * as v from "valibot";
-import { parseDuration } from "../config/units.ts";
+import { formatDuration, parseDuration } from "../config/units.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { digestConfig } from "../serve/masked_config.ts";
 import { type AdminAnswer, askAdmin, toAdminUrl } from "./admin_client.ts";
@@ -42,38 +42,62 @@ function readHealth({ text }: AdminAnswer): v.InferOutput<typeof HealthSchema> |
   }
 }
 
+/** The answer of an admin listener, as `--json` prints it. */
+interface Health {
+  readonly url: string;
+  readonly isWell: boolean;
+  /** State of the gateway; `absent` if nothing runs there, `unknown` if the answer is not valid. */
+  readonly status: v.InferOutput<typeof HealthSchema>["status"] | "absent" | "unknown";
+  readonly openExchanges?: number | undefined;
+  /** Digest of the active configuration. */
+  readonly digest?: string | undefined;
+  /** True if it is the digest of the configuration file; `undefined` without `--current`. */
+  readonly isCurrent?: boolean | undefined;
+  /** All of it as one line. */
+  readonly message: string;
+}
+
 /** Asks for the gateway's health. @param timeout The longest silence, milliseconds */
-async function look(
-  { origin, path, digest }: Question,
-  timeout: number,
-): Promise<[text: string, isWell: boolean]> {
+async function look({ origin, path, digest }: Question, timeout: number): Promise<Health> {
   const answer = await askAdmin(`${origin}${path}`, { timeout }).catch(() => null);
-  if (answer === undefined) return [`no gateway runs at ${origin}`, false];
-  if (answer === null) return [`the gateway at ${origin} does not answer as it should`, false];
+  const fail = (status: "absent" | "unknown", message: string): Health => {
+    return { url: origin, isWell: false, status, message };
+  };
+  if (answer === undefined) return fail("absent", `no gateway runs at ${origin}`);
+  if (answer === null) {
+    return fail("unknown", `the gateway at ${origin} does not answer as it should`);
+  }
   const health = readHealth(answer);
   if (health === undefined) {
-    return [`the server at ${origin} is no gateway: see admin in the configuration`, false];
+    return fail("unknown", `the server at ${origin} is no gateway: see admin in the configuration`);
   }
   const { status, openExchanges, config } = health;
   const open = openExchanges === undefined
     ? ""
     : `, ${openExchanges} exchange${openExchanges === 1 ? "" : "s"} open`;
-  const text = `the gateway at ${origin} is ${status}${open}`;
-  if (digest === undefined || config?.digest === digest) return [text, answer.status === 200];
-  return [`${text}, with another configuration: reload it by SIGHUP, or restart it`, false];
+  const message = `the gateway at ${origin} is ${status}${open}`;
+  const isCurrent = digest === undefined ? undefined : config?.digest === digest;
+  const found = { url: origin, status, openExchanges, digest: config?.digest, isCurrent };
+  if (isCurrent !== false) return { ...found, isWell: answer.status === 200, message };
+  const advice = "with another configuration: reload it by SIGHUP, or restart it";
+  return { ...found, isWell: false, message: `${message}, ${advice}` };
 }
 
-/** Asks until the gateway is well, for a limited time. */
-async function waitUntilWell(
-  question: Question,
-  waitMs: number,
-): Promise<[text: string, isWell: boolean]> {
+/** Asks until the gateway is well, for a limited time. Reports each state that it waits in. */
+async function waitUntilWell(question: Question, waitMs: number): Promise<Health> {
   const deadline = performance.now() + waitMs;
+  const wanted = question.path === "/livez" ? "alive" : "ready";
+  let reported = "";
   for (;;) {
     const leftMs = deadline - performance.now();
-    const seen = await look(question, Math.min(ASK_MS, Math.max(PAUSE_MS, leftMs)));
-    const [, isWell] = seen;
-    if (isWell || performance.now() + PAUSE_MS > deadline) return seen;
+    const health = await look(question, Math.min(ASK_MS, Math.max(PAUSE_MS, leftMs)));
+    const { isWell, status, isCurrent, message } = health;
+    if (isWell || performance.now() + PAUSE_MS > deadline) return health;
+    const state = `${status} ${isCurrent}`; // the number of open exchanges changes all the time
+    if (state !== reported) {
+      report(`waiting at most ${formatDuration(waitMs)} until it is ${wanted}: ${message}`);
+    }
+    reported = state;
     await setTimeout(PAUSE_MS);
   }
 }
@@ -108,10 +132,12 @@ export async function healthCommand(options: CommandOptions): Promise<void> {
     path: live ? "/livez" : "/readyz",
     digest: current ? digestConfig(config) : undefined,
   };
-  const [text, isWell] = waitMs === undefined
+  const health = waitMs === undefined
     ? await look(question, ASK_MS)
     : await waitUntilWell(question, waitMs);
-  if (isWell) return print(`${text}\n`);
-  report(wait === undefined ? text : `${text} (asked for ${wait})`);
-  process.exitCode = 1;
+  const { isWell, message } = health;
+  if (!isWell) process.exitCode = 1;
+  if (options.json) return print(`${JSON.stringify(health)}\n`);
+  if (isWell) return print(`${message}\n`);
+  report(wait === undefined ? message : `${message} (asked for ${wait})`);
 }

@@ -7,30 +7,33 @@ import { createReadStream } from "node:fs";
 import process from "node:process";
 import { createInterface } from "node:readline";
 import * as v from "valibot";
+import { type Author, type Changes, compareSettings } from "../admin/changes.ts";
 import { KeyAdministration, type KeyView } from "../admin/key_administration.ts";
 import { gatewayKeyId } from "../keys/key_format.ts";
 import { DEFAULT_OVERLAP } from "../keys/lifecycle.ts";
-import { type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
-import { exportKeys, importKeys, readKeyLines } from "../keys/key_transfer.ts";
+import type { KeyRegistry } from "../keys/key_store.ts";
+import { exportKeys, type ImportCounts, importKeys, readKeyLines } from "../keys/key_transfer.ts";
+import { exportTeams, importTeams, isTeamLine, readTeamLines } from "../keys/team_transfer.ts";
 import { readDurableText } from "../config/durable.ts";
-import { keysInRedis } from "../config/keys.ts";
 import { describeIssue } from "../config/issue.ts";
 import { KeyPatchSchema, type KeyPolicy } from "../config/key.ts";
-import { assemble } from "../serve/compose.ts";
-import { loadConfig } from "../serve/load_config.ts";
-import type { WrittenLimits } from "../config/limit_set.ts";
+import { noteOnBudget } from "../config/limit_forms.ts";
+import type { LimitSet, WrittenLimits } from "../config/limit_set.ts";
 import { parseDuration } from "../config/units.ts";
-import { CommandLineError } from "./command.ts";
+import type { Config } from "../config/config.ts";
+import type { Assembly } from "../serve/compose.ts";
+import { CommandLineError, report } from "./command.ts";
 import { LIMIT_OPTIONS, specOf } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
-import { alignColumns, bold, toPlain } from "./table.ts";
+import { printJson, printText, toKeyLines, toTable } from "./key_text.ts";
+import { readRunningUse } from "./running_use.ts";
+import { bold } from "./table.ts";
+import { openChanges, readAuthor, withStores } from "./with_stores.ts";
 
 const DEFAULT_LISTED = 50;
 const MAX_LISTED = 1_000_000;
 /** The value that removes a setting. */
 const OFF = "off";
-/** The number of characters of a name that the list shows. */
-const MAX_NAME = 40;
 
 /**
  * The longest time until a key expires, a hundred years. A longer one is a typing error.
@@ -81,7 +84,7 @@ function toMetadata(pairs: readonly string[]): Record<string, string> {
 }
 
 /** Reads an option. `null` removes the setting. */
-function readOption(options: CommandOptions, name: SettingName): unknown {
+export function readOption(options: CommandOptions, name: SettingName): unknown {
   const given = [options[name] ?? []].flat();
   const [text = ""] = given;
   if (given.length === 1 && text === OFF) return null;
@@ -109,18 +112,38 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
   }
 }
 
+/** Reads whether a key can use held keys. `null` removes the setting. */
+function readHeldKeys(text: string): boolean | null {
+  if (text === OFF) return null;
+  if (text !== "on" && text !== "never") {
+    throw new CommandLineError("--held-keys expects on, never, or off for the setting of its team");
+  }
+  return text === "on";
+}
+
+/** Reports a budget of so few tokens that money was probably meant. */
+export function noteBudget(limits: LimitSet | undefined): void {
+  const note = noteOnBudget(limits?.budget?.limit);
+  if (note !== undefined) report(`warning: --budget: ${note}`);
+}
+
 /** Reads the policy of a key from the options. A setting that is `undefined` is removed. */
 function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
   const read = (names: readonly SettingName[]) =>
     names.filter((name) => options[name] !== undefined)
       .map((name) => [name, readOption(options, name)] as const);
   const limits = read(LIMIT_OPTIONS);
+  const { "held-keys": heldKeys } = options;
   const input = Object.fromEntries([
     ...read(SETTINGS),
+    ...(heldKeys === undefined ? [] : [["heldKeys", readHeldKeys(heldKeys)] as const]),
     ...(limits.length > 0 ? [["limits", Object.fromEntries(limits)] as const] : []),
   ]);
   const result = v.safeParse(KeyPatchSchema, input);
-  if (result.success) return result.output;
+  if (result.success) {
+    noteBudget(result.output.limits);
+    return result.output;
+  }
   const { path, message } = describeIssue(result.issues[0]);
   const [option = ""] = path.replace(/^limits\./, "").split(/\W/);
   throw new CommandLineError(`--${option}: ${FORMS[option] ?? message}`);
@@ -130,100 +153,8 @@ function readPatch(options: CommandOptions): Partial<KeyPolicy> {
   const patch = readPolicy(options);
   if (Object.keys(patch).length > 0) return patch;
   throw new CommandLineError(
-    `keys update expects a change: --${[...SETTINGS, ...LIMIT_OPTIONS].join(", --")}`,
+    `keys update expects a change: --${[...SETTINGS, "held-keys", ...LIMIT_OPTIONS].join(", --")}`,
   );
-}
-
-function toDay(time: unknown): string {
-  return typeof time === "string" ? time.slice(0, 16).replace("T", " ") : "";
-}
-
-/** Formats a list of allowed names. Without a list, all are allowed. */
-function toNames(names: readonly string[] | undefined): string {
-  return names === undefined ? "all" : names.join(",") || "none";
-}
-
-/** Formats a budget. Money includes its currency, tokens have no unit. */
-const toBudget = (budget: string): string => budget.includes(" ") ? budget : `${budget} tokens`;
-
-/** Texts of limits. */
-const LIMIT_TEXTS: Readonly<Record<keyof WrittenLimits, (limit: unknown) => string>> = {
-  requests: (rate) => `${rate} requests`,
-  tokens: (rate) => `${rate} tokens`,
-  concurrency: (count) => `${count} at once`,
-  budget: (budget) => [budget].flat().map((each) => toBudget(String(each))).join(", "),
-  mode: (mode) => mode === "enforce" ? "" : `(${mode === "observe" ? "observed" : mode})`,
-};
-
-function toLimits(limits: WrittenLimits): string {
-  const texts = LIMIT_OPTIONS.map((name) => limits[name] && LIMIT_TEXTS[name](limits[name]));
-  return texts.filter(Boolean).join(", ");
-}
-
-/** Returns the cells of a key, in the order of the titles in {@link toTable}. */
-function toCells(key: KeyView): string[] {
-  const { id, name = "", state, expires, lastUsed, team = "", providers, models, limits } = key;
-  return [
-    id,
-    Array.from(name).slice(0, MAX_NAME).join(""),
-    state,
-    toDay(expires),
-    toDay(lastUsed),
-    team,
-    toNames(providers),
-    toNames(models),
-    limits === undefined ? "" : toLimits(limits),
-  ];
-}
-
-/** Formats keys as a table. */
-function toTable(keys: readonly KeyView[]): string {
-  const head = [
-    "ID",
-    "NAME",
-    "STATE",
-    "EXPIRES",
-    "LAST USED",
-    "TEAM",
-    "PROVIDERS",
-    "MODELS",
-    "LIMITS",
-  ];
-  return alignColumns(head, keys.map(toCells));
-}
-
-/** Formats the use of a limit, as the admin API reports it. */
-function toUse(use: Readonly<Record<string, unknown>>): string {
-  const { name, used, limit, currency, resetsIn } = use;
-  const unit = currency === undefined ? "" : ` ${currency}`;
-  const reset = resetsIn === undefined ? "" : `, renewed in ${resetsIn}`;
-  return `${name} ${used} of ${limit}${unit}${reset}`;
-}
-
-function toText(value: unknown): string {
-  if (Array.isArray(value)) {
-    return typeof value[0] === "object" ? value.map(toUse).join("; ") : value.join(", ");
-  }
-  if (typeof value !== "object" || value === null) return String(value);
-  const parts = Object.entries(value).filter(([, part]) => part !== undefined);
-  return parts.map(([name, part]) => `${name} ${part}`).join(", ");
-}
-
-/** Labels of fields whose names have several words. */
-const LABELS: Readonly<Record<string, string>> = {
-  lastUsed: "last used",
-  previousExpires: "old secret until",
-};
-
-/** Formats a key, a line for each field. All commands print the id and the name first. */
-function toLines(view: KeyView): string {
-  const { id, name, limits, ...others } = view;
-  const written = limits && toLimits(limits);
-  const fields = Object.entries({ id, name, limits: written, ...others })
-    .filter(([, value]) => value !== undefined)
-    .map(([field, value]) => [LABELS[field] ?? field, toPlain(toText(value))] as const);
-  const width = Math.max(...fields.map(([label]) => label.length));
-  return fields.map(([label, text]) => `${label.padEnd(width)}  ${text}`).join("\n");
 }
 
 /**
@@ -233,23 +164,17 @@ function toLines(view: KeyView): string {
 function printNew({ key, view }: { key: string; view: KeyView }, isJson: boolean): void {
   if (isJson) return printJson({ ...view, key });
   process.stdout.write(`${key}\n`);
-  process.stderr.write(`${toLines(view)}\n${bold("Keep the key now: it is shown this once.")}\n`);
+  process.stderr.write(
+    `${toKeyLines(view)}\n${bold("Save the key now: it is shown only once.")}\n`,
+  );
 }
 
-function printJson(content: unknown): void {
-  process.stdout.write(`${JSON.stringify(content, null, 2)}\n`);
-}
-
-function printText(text: string): void {
-  process.stdout.write(`${text}\n`);
-}
-
-/** Reads the largest number of keys to list. */
-function readLimit(text: string | undefined): number {
+/** Reads the largest number of keys or changes to list. */
+export function readLimit(text: string | undefined, most: number = MAX_LISTED): number {
   const limit = text === undefined ? DEFAULT_LISTED : Number(text);
-  const isInRange = limit >= 1 && limit <= MAX_LISTED;
+  const isInRange = limit >= 1 && limit <= most;
   if (Number.isInteger(limit) && isInRange) return limit;
-  throw new CommandLineError("--limit expects a whole number from 1 to 1000000");
+  throw new CommandLineError(`--limit expects a whole number from 1 to ${most}`);
 }
 
 async function list(keys: KeyAdministration, options: CommandOptions): Promise<void> {
@@ -275,8 +200,13 @@ async function list(keys: KeyAdministration, options: CommandOptions): Promise<v
 /** The number of lines that are printed at once. */
 const PRINTED_AT_ONCE = 1000;
 
-async function printExport(keys: KeyRegistry): Promise<void> {
-  const { lines, damaged } = await exportKeys(keys);
+/** Prints the created teams, and then all keys. */
+async function printExport({ keys, teams: directory }: Assembly): Promise<void> {
+  await directory.load();
+  const teams = exportTeams(directory.stored);
+  const exported = await exportKeys(keys);
+  const lines = [...teams.lines, ...exported.lines];
+  const damaged = [...teams.damaged, ...exported.damaged];
   for (let start = 0; start < lines.length; start += PRINTED_AT_ONCE) {
     printText(lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
   }
@@ -303,13 +233,42 @@ async function readLines(file: string | undefined): Promise<string[]> {
   return lines;
 }
 
-async function printImport(keys: KeyRegistry, options: CommandOptions): Promise<void> {
-  const records = readKeyLines(await readLines(options.operand));
-  const counts = await importKeys(keys, records, { isReplacing: options.replace === true });
-  if (options.json) return printJson(counts);
-  const { added, replaced, same } = counts;
-  const keysAdded = added === 1 ? "1 key" : `${added} keys`;
-  printText(`${keysAdded} added, ${replaced} replaced, ${same} there already`);
+/** Imports teams, and then the keys, which can belong to them. */
+async function printImport(
+  { keys, teams: directory }: Assembly,
+  options: CommandOptions,
+  changes: Changes,
+): Promise<void> {
+  const lines = await readLines(options.operand);
+  const teams = readTeamLines(lines);
+  // Empty lines are skipped, and count for the numbers in messages.
+  const records = readKeyLines(lines.map((line) => isTeamLine(line) ? "" : line));
+  const by = readAuthor(options);
+  const how = { isReplacing: options.replace === true };
+  const ofTeams = await importTeams(directory, teams, how);
+  await noteImport("team", ofTeams, changes, by);
+  const ofKeys = await importKeys(keys, records, how);
+  await noteImport("key", ofKeys, changes, by);
+  if (options.json) return printJson(teams.size === 0 ? ofKeys : { ...ofKeys, teams: ofTeams });
+  if (teams.size > 0) printText(toImportText("team", ofTeams));
+  printText(toImportText("key", ofKeys));
+}
+
+/** Notes an import as one change, because it can add a million keys. */
+async function noteImport(
+  of: "key" | "team",
+  { added, replaced }: ImportCounts,
+  changes: Changes,
+  by: Author,
+): Promise<void> {
+  if (added + replaced === 0) return;
+  const settings = compareSettings({}, { added, replaced });
+  await changes.add({ action: "import", of, id: "*", settings }, by);
+}
+
+function toImportText(of: "key" | "team", { added, replaced, same }: ImportCounts): string {
+  const allAdded = added === 1 ? `1 ${of}` : `${added} ${of}s`;
+  return `${allAdded} added, ${replaced} replaced, ${same} there already`;
 }
 
 async function confirm(keys: KeyRegistry): Promise<void> {
@@ -336,36 +295,51 @@ function readOverlap({ overlap, now }: CommandOptions): number {
   return overlapMs;
 }
 
-async function run(
-  options: CommandOptions,
-  registry: KeyRegistry,
+/** Shows a key, with the use of its limits if the gateway or Redis knows it. */
+async function showKey(
+  id: string,
   keys: KeyAdministration,
-): Promise<void> {
+  assembly: Assembly,
+  config: Config,
+): Promise<KeyView> {
+  const view = await keys.show(id);
+  const { limits } = await assembly.keys.get(id) ?? {};
+  if (limits === undefined) return view;
+  const use = await readRunningUse(config, assembly, { name: `key:${id}`, limits });
+  return use === undefined ? view : { ...view, use };
+}
+
+async function run(options: CommandOptions, assembly: Assembly, config: Config): Promise<void> {
+  const { keys: registry, teams, parts: { digest } } = assembly;
+  const changes = openChanges(assembly);
+  const parts = { keys: registry, teams, digest, changes, now: Date.now, config };
+  const keys = new KeyAdministration(parts);
   const { operand = "" } = options;
   const id = gatewayKeyId(operand) ?? operand;
   const isJson = options.json === true;
-  const show = (view: KeyView) => isJson ? printJson(view) : printText(toLines(view));
+  const by = readAuthor(options);
+  const show = (view: KeyView) => isJson ? printJson(view) : printText(toKeyLines(view));
   switch (options.command) {
     case "keys create":
-      return printNew(await keys.create(readPolicy(options)), isJson);
+      return printNew(await keys.create(readPolicy(options), by), isJson);
     case "keys list":
       return await list(keys, options);
     case "keys show":
-      return show(await keys.show(id));
+      return show(await showKey(id, keys, assembly, config));
     case "keys update":
-      return show(await keys.update(id, readPatch(options)));
+      return show(await keys.update(id, readPatch(options), by));
     case "keys revoke":
-      return show(await keys.revoke(id));
+      return show(await keys.revoke(id, by));
     case "keys disable":
-      return show(await keys.disable(id));
+      return show(await keys.disable(id, by));
     case "keys enable":
-      return show(await keys.enable(id));
+      return show(await keys.enable(id, by));
     case "keys rotate":
-      return printNew(await keys.rotate(id, readOverlap(options)), isJson);
+      return printNew(await keys.rotate(id, readOverlap(options), by), isJson);
     case "keys export":
-      return await printExport(registry);
+      return await printExport(assembly);
     case "keys import":
-      return await printImport(registry, options);
+      return await printImport(assembly, options, changes);
     case "keys confirm":
       return await confirm(registry);
   }
@@ -382,22 +356,5 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
   if (wanted === "ID" && operand === undefined) {
     throw new CommandLineError(`${command} expects the id of a key`);
   }
-  const { config, directory } = loadConfig(options.config);
-  // A Redis that only counts limits is not needed. Errors are thrown and printed once, so `report`
-  // does nothing.
-  const redis = keysInRedis(config.keys) !== undefined ? config.redis : undefined;
-  const assembly = await assemble({ ...config, redis }, {
-    directory,
-    report: () => {},
-    isServing: false,
-  });
-  const { keys, parts: { digest } } = assembly;
-  try {
-    await run(options, keys, new KeyAdministration({ keys, digest, now: Date.now, config }));
-  } catch (error) {
-    if (error instanceof KeyStoreError) throw new CommandLineError(error.message);
-    throw error;
-  } finally {
-    await assembly.close();
-  }
+  await withStores(options, (assembly, config) => run(options, assembly, config));
 }

@@ -12,9 +12,12 @@ import type { CommandName } from "./command_table.ts";
 import { type Bare, type CommandOptions, readCommandLine } from "./options.ts";
 
 /**
- * The module of a command. `keys`, `tokens`, `prices` and `usage` each have one module for all their verbs.
+ * The module of a command. `keys`, `teams`, `tokens`, `runs`, `prices` and `usage` each have one
+ * module for all their verbs, except `credit`.
  */
-type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys" | "tokens" | "prices";
+type Program =
+  | Exclude<CommandName, `${string} ${string}` | "help">
+  | ("keys" | "teams" | "tokens" | "runs" | "prices" | "credit");
 
 /** Functions that run the commands. Each module is loaded when needed. */
 const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<void>>> = {
@@ -24,11 +27,21 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
   check: async (options) => (await import("./check.ts")).checkCommand(options),
   health: async (options) => (await import("./health.ts")).healthCommand(options),
   keys: async (options) => (await import("./keys.ts")).keysCommand(options),
+  teams: async (options) => (await import("./teams.ts")).teamsCommand(options),
+  credit: async (options) => (await import("./credit.ts")).creditCommand(options),
+  changes: async (options) => (await import("./changes.ts")).changesCommand(options),
   tokens: async (options) => (await import("./tokens.ts")).tokensCommand(options),
-  usage: async (options) =>
-    options.command === "usage export"
-      ? (await import("./usage_export.ts")).exportUsageCommand(options)
-      : (await import("./usage.ts")).usageCommand(options),
+  runs: async (options) => (await import("./runs.ts")).runsCommand(options),
+  usage: async (options) => {
+    switch (options.command) {
+      case "usage export":
+        return (await import("./usage_export.ts")).exportUsageCommand(options);
+      case "usage history":
+        return (await import("./usage_history.ts")).usageHistoryCommand(options);
+      default:
+        return (await import("./usage.ts")).usageCommand(options);
+    }
+  },
   prices: async (options) => (await import("./prices/prices.ts")).pricesCommand(options),
   reconcile: async (options) =>
     (await import("./reconcile/reconcile.ts")).reconcileCommand(options),
@@ -51,8 +64,8 @@ async function run(options: CommandOptions | Bare): Promise<void> {
   }
   // `serve` does so itself, also when it reads its configuration again.
   if (options.command !== "serve") applyEnvFiles(options["env-file"]);
-  const [program] = options.command.split(" ") as [Program];
-  await PROGRAMS[program](options);
+  const [program, verb] = options.command.split(" ") as [Program, string?];
+  await PROGRAMS[verb === "credit" ? verb : program](options);
 }
 
 /**

@@ -28,7 +28,7 @@ export const OPTIONS = {
     type: "string",
     variable: "SALLYPORT_CONFIG",
     value: "FILE",
-    text: "the configuration; else ./gateway.jsonc, else the environment alone",
+    text: "the configuration; else ./gateway.jsonc, else only the environment",
   },
   "env-file": {
     type: "string",
@@ -70,11 +70,14 @@ export const OPTIONS = {
     type: "boolean",
     text: "print the narrowest flags of deno run for the configuration, and nothing else",
   },
-  "usage": { type: "boolean", text: "also list what was used in the last week without a price" },
+  "usage": {
+    type: "boolean",
+    text: "also list models and classes that were used in the last week and have no price",
+  },
   "live": { type: "boolean", text: "ask whether the process answers, even while it drains" },
   "current": {
     type: "boolean",
-    text: "ask also whether it uses the configuration as it is now, such as after a reload",
+    text: "also ask whether it uses the current configuration, for example after a reload",
   },
   "wait": {
     type: "string",
@@ -96,12 +99,18 @@ export const OPTIONS = {
   },
   "requests": { type: "string", value: "600/min", text: "limit of requests" },
   "tokens": { type: "string", value: "100k/min", text: "limit of tokens" },
+  "money": { type: "string", value: "'5 USD'", text: "an amount of money" },
+  "reason": {
+    type: "string",
+    value: "TEXT",
+    text: "the reason, for the audit and the list of changes",
+  },
   "concurrency": { type: "string", value: "20", text: "limit of open exchanges" },
   "budget": {
     type: "string",
     multiple: true,
     value: "5M/month",
-    text: "tokens, or money such as '50 USD/month', in a day or month; twice for one of each",
+    text: "tokens, or money such as '50 USD/month', in a day, week or month; twice for one of each",
   },
   "mode": {
     type: "string",
@@ -112,10 +121,15 @@ export const OPTIONS = {
     type: "string",
     value: "on|never|keep=1h",
     text:
-      "answers that callers can attach to again: `on`, `never`, or keep, linger, size and retries with commas",
+      "record answers for callers that ask for it: on, never, or settings such as keep=1h,retries=true",
+  },
+  "held-keys": {
+    type: "string",
+    value: "on|never",
+    text: "on: calls without a provider key use the key that the gateway holds",
   },
   "metadata": { type: "string", multiple: true, value: "team=x", text: "a note of your own" },
-  "expires": { type: "string", value: "90d", text: "the end of a key or a certificate" },
+  "expires": { type: "string", value: "90d", text: "the time of the end" },
   "overlap": {
     type: "string",
     value: "24h",
@@ -135,7 +149,7 @@ export const OPTIONS = {
     type: "string",
     value: "key,model",
     text:
-      "sums by key, team, provider, model, operation, tariff, class, month, day or hour (UTC); export: hour or day",
+      "sums by key, team, provider, model, operation, tariff, class, user, session, agent, client, project, month, day or hour (UTC); export: hour or day",
   },
   "last": { type: "string", value: "7d", text: "the period that ends now" },
   "from": { type: "string", value: "2027-01-01", text: "the start of the period" },
@@ -148,10 +162,16 @@ export const OPTIONS = {
     text: "only the usage of this model; doctor: the model to call",
   },
   "operation": { type: "string", value: "NAME", text: "only the usage of this operation" },
+  "user": { type: "string", value: "NAME", text: "only calls with this user, see attribution" },
+  "session": { type: "string", value: "ID", text: "only calls with this session" },
+  "agent": { type: "string", value: "NAME", text: "only calls with this agent" },
+  "client": { type: "string", value: "claude-code", text: "only calls with this client" },
+  "project": { type: "string", value: "NAME", text: "only calls with this project" },
+  "run": { type: "string", value: "ID", text: "only calls of this run" },
   "prices": {
     type: "string",
     value: "FILE",
-    text: "the prices of this file in place of the configuration's, in the form of its prices",
+    text: "use the prices in this file; it has the form of the setting prices",
   },
   "outcome": {
     type: "string",
@@ -188,7 +208,8 @@ export const OPTIONS = {
   "sum": {
     type: "string",
     value: "key,model",
-    text: "sums by key, team, provider, model, operation, outcome, code, status, hour or day (UTC)",
+    text:
+      "sums by key, team, provider, model, operation, outcome, code, status, user, session, agent, client, project, hour or day (UTC)",
   },
   "limit": { type: "string", value: "N", text: "the largest number of rows" },
   "csv": { type: "boolean", text: "print comma-separated values" },
@@ -225,15 +246,15 @@ export const OPTIONS = {
   "tolerance": {
     type: "string",
     value: "0.05|0.5%",
-    text: "the largest difference in money, or as a part; else none",
+    text: "the largest accepted difference, in money or in percent; else none",
   },
   "key-env": {
     type: "string",
     value: "VARIABLE",
-    text: "the variable with your key at the provider, else SALLYPORT_UPSTREAM_KEY",
+    text: "the variable with your provider key, else SALLYPORT_UPSTREAM_KEY",
   },
   "hosts": { type: "string", value: "localhost,127.0.0.1", text: "names and addresses in it" },
-  "force": { type: "boolean", text: "replace files that are there" },
+  "force": { type: "boolean", text: "replace existing files" },
   "json": { type: "boolean", text: "print JSON" },
   "help": {
     type: "boolean",

@@ -5,6 +5,7 @@
  */
 import process from "node:process";
 import { styleText } from "node:util";
+import { readVariable } from "./env_file.ts";
 
 /** Characters that are two columns wide: East Asian characters, and pictures. */
 const WIDE =
@@ -31,14 +32,6 @@ export const bold = (text: string): string => process.stdout.isTTY ? styleText("
 /** Name of a style. */
 export type Style = "bold" | "green" | "red" | "yellow" | "gray";
 
-function isPlainWanted(): boolean {
-  try {
-    return (process.env.NO_COLOR ?? "") !== "";
-  } catch {
-    return false; // Deno can deny access to this
-  }
-}
-
 /**
  * Returns a text in a style if standard output is a terminal and NO_COLOR is not set
  * (https://no-color.org).
@@ -46,7 +39,7 @@ function isPlainWanted(): boolean {
 export function styled(style: Style, text: string): string {
   // `styleText`'s own check of the stream would remove colours in continuous integration, even at a
   // terminal.
-  return process.stdout.isTTY && !isPlainWanted()
+  return process.stdout.isTTY && !readVariable("NO_COLOR")
     ? styleText(style, text, { validateStream: false })
     : text;
 }

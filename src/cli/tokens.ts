@@ -10,6 +10,7 @@ import { loadConfig } from "../serve/load_config.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, toPlain } from "./table.ts";
+import { openChanges, readAuthor } from "./with_stores.ts";
 
 async function list(tokens: TokenAdministration, isJson: boolean): Promise<void> {
   const revoked = await tokens.list();
@@ -26,7 +27,7 @@ async function list(tokens: TokenAdministration, isJson: boolean): Promise<void>
 
 async function revoke(tokens: TokenAdministration, options: CommandOptions): Promise<void> {
   const { operand: id, issuer, jti, subject, json } = options;
-  const view = await tokens.revoke({ id, issuer, jti, subject });
+  const view = await tokens.revoke({ id, issuer, jti, subject }, readAuthor(options));
   print(json ? `${JSON.stringify(view, null, 2)}\n` : `revoked: tokens of ${toPlain(view.id)}\n`);
 }
 
@@ -45,6 +46,7 @@ export async function tokensCommand(options: CommandOptions): Promise<void> {
     const tokens = new TokenAdministration({
       identity: config.identity,
       revocations: identity?.revocations,
+      changes: openChanges(assembly),
       now: Date.now,
     });
     if (options.command === "tokens list") await list(tokens, options.json === true);

@@ -7,21 +7,19 @@
  * @module
  */
 import process from "node:process";
-import * as v from "valibot";
-import { UsageQuerySchema, UsageReportSchema } from "../admin/api/usage.ts";
-import { USAGE_PARTS } from "../usage/query.ts";
+import { UsageQuerySchema } from "../admin/api/usage.ts";
+import { USAGE_DIMENSIONS } from "../usage/query.ts";
 import type { UsageLine, UsageReport, UsageReports } from "../usage/report.ts";
 import type { UsageSums } from "../usage/sums.ts";
 import { toReportCsv } from "../usage/report_csv.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { USAGE_COUNTS } from "../usage/counts.ts";
-import { collect } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import { USAGE_FILTERS } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold } from "./table.ts";
 import { ofExport, toExportPath, withPrices } from "./usage_prices.ts";
-import { readQuery, toCommandLineError, toTexts, withUsage } from "./usage_source.ts";
+import { readQuery, readReport, toCommandLineError, toTexts, withUsage } from "./usage_source.ts";
 
 /** Number of decimals of a cost in the table. JSON and CSV have the exact cost. */
 const SHOWN_DECIMALS = 4;
@@ -29,20 +27,6 @@ const SHOWN_DECIMALS = 4;
 const MAX_NAME = 40;
 
 const ASKED = [...USAGE_FILTERS, "limit"] as const;
-
-function readReport(text: string, origin: string): UsageReport {
-  let content: unknown;
-  try {
-    content = JSON.parse(text);
-  } catch {
-    throw new CommandLineError(
-      `the server at ${origin} is no gateway: see admin in the configuration`,
-    );
-  }
-  const report = v.safeParse(UsageReportSchema, content);
-  if (report.success) return report.output;
-  throw new CommandLineError(`the server at ${origin} is no gateway of this version`);
-}
 
 async function findReport(options: CommandOptions): Promise<UsageReport> {
   const { prices } = options;
@@ -60,7 +44,7 @@ async function findReport(options: CommandOptions): Promise<UsageReport> {
   }
   return await withUsage(loaded, {
     path: `/v1/usage?${new URLSearchParams(texts)}`,
-    ofGateway: async (parts, origin) => readReport(await collect(parts), origin),
+    ofGateway: readReport,
     ofStore,
   });
 }
@@ -73,7 +57,7 @@ function toMoney(cost: string | null): string {
   if (cost === null) return "-";
   const [whole = "0", decimals = ""] = cost.split(".");
   const kept = decimals.slice(0, SHOWN_DECIMALS).padEnd(SHOWN_DECIMALS, "0");
-  const up = Number(decimals[SHOWN_DECIMALS] ?? 0) >= 5 ? 1n : 0n;
+  const up = decimals.charAt(SHOWN_DECIMALS) >= "5" ? 1n : 0n;
   const digits = String(BigInt(whole + kept) + up).padStart(SHOWN_DECIMALS + 1, "0");
   if (/^0+$/.test(digits) && /[1-9]/.test(decimals)) {
     return `<0.${"1".padStart(SHOWN_DECIMALS, "0")}`;
@@ -209,7 +193,7 @@ function toTable(report: UsageReport): string {
  * exact costs.
  */
 function toCsv({ by, currency, rows }: UsageReport): string {
-  return toReportCsv(USAGE_PARTS.filter((part) => by.includes(part)), currency, rows);
+  return toReportCsv(USAGE_DIMENSIONS.filter((part) => by.includes(part)), currency, rows);
 }
 
 /**

@@ -7,14 +7,16 @@ import { resolve } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import * as v from "valibot";
 import { UsageRowSchema } from "../admin/api/usage.ts";
+import { DIMENSIONS } from "../config/dimensions.ts";
 import { type Config, ConfigError } from "../config/config.ts";
 import { describeIssue } from "../config/issue.ts";
 import { type Prices, PricesSchema } from "../config/prices.ts";
 import { readJsonFile } from "../serve/json_file.ts";
 import type { LoadedConfig } from "../serve/load_config.ts";
 import { readPriceFile } from "../serve/price_files.ts";
+import { writeAttribution } from "../usage/attributed.ts";
 import { CLASS_COUNTS, type UsageRow, type UsageStore } from "../usage/counts.ts";
-import { isTimePart, type UsagePart } from "../usage/query.ts";
+import { isTimeDimension, type UsageDimension } from "../usage/query.ts";
 import { type UsageExportRow, UsageReports } from "../usage/report.ts";
 import { inParts } from "../usage/usage_memory.ts";
 import { CommandLineError } from "./command.ts";
@@ -55,7 +57,7 @@ export function withPrices(loaded: LoadedConfig, file: string): LoadedConfig {
 /** Returns the path of the export that has the rows of a report by some dimensions. */
 export function toExportPath(texts: Readonly<Record<string, string>>): string {
   const { by = "", limit: _, format: __, ...selection } = texts;
-  const time = by.split(",").find((part) => isTimePart(part as UsagePart));
+  const time = by.split(",").find((part) => isTimeDimension(part as UsageDimension));
   const step = time === "month" ? "day" : time;
   const query = { ...selection, ...(step !== undefined && { by: step }) };
   return `/v1/usage/export?${new URLSearchParams(query)}`;
@@ -65,7 +67,8 @@ export function toExportPath(texts: Readonly<Record<string, string>>): string {
 function toRow(line: UsageExportRow): UsageRow {
   const { from, key, provider, model, operation, team, tariff } = line;
   const more = CLASS_COUNTS.map((name) => line[name] ?? 0);
-  const names = { key, provider, model, operation, team, tariff: tariff || undefined };
+  const attribution = writeAttribution(line, new Set(DIMENSIONS));
+  const names = { key, provider, model, operation, team, tariff: tariff || undefined, attribution };
   return { ...names, at: Date.parse(from), counts: line, more };
 }
 
@@ -86,7 +89,7 @@ async function* readRows(parts: AsyncIterable<string>): AsyncIterable<readonly U
   let rest = "";
   for await (const part of parts) {
     const lines = (rest + part).split("\n");
-    rest = lines.pop() ?? "";
+    rest = lines.pop() as string; // a text has at least one line
     yield* inParts(lines.map(readExported));
   }
   if (rest !== "") throw new CommandLineError("the gateway's export broke off");

@@ -7,17 +7,18 @@
 import process from "node:process";
 import { setImmediate } from "node:timers/promises";
 import * as v from "valibot";
+import { UsageReportSchema } from "../admin/api/usage.ts";
 import { describeIssue } from "../config/issue.ts";
 import { assemble } from "../serve/compose.ts";
 import type { LoadedConfig } from "../serve/load_config.ts";
 import { UsageUnavailable } from "../usage/counts.ts";
+import { HistoryReports } from "../usage/history/report.ts";
 import { UsageRefusal } from "../usage/query.ts";
-import { UsageReports } from "../usage/report.ts";
-import { askAdminInParts, collect, type StreamedAdminAnswer, toAdminUrl } from "./admin_client.ts";
+import { type UsageReport, UsageReports } from "../usage/report.ts";
+import { askAdminInParts, collect, readRefusal, toAdminUrl } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { OptionValues } from "./option_table.ts";
 import type { CommandOptions } from "./options.ts";
-import { toPlain } from "./table.ts";
 
 /** The longest silence of the gateway. Milliseconds. */
 const ASK_MS = 30_000;
@@ -69,30 +70,29 @@ export interface UsageAnswering<Answer> {
   readonly path: string;
   /** Reads the answer of a running gateway at `origin`. */
   ofGateway(parts: AsyncIterable<string>, origin: string): Promise<Answer>;
-  /** Computes the answer from the store of usage. */
-  ofStore(reports: UsageReports): Promise<Answer>;
+  /** Computes the answer from the stores of usage and of its history. */
+  ofStore(reports: UsageReports, history: HistoryReports): Promise<Answer>;
 }
 
-async function readRefusal(
-  { status, parts }: StreamedAdminAnswer,
+/** Reads the report of a gateway. @throws {CommandLineError} If it has another form */
+export async function readReport(
+  parts: AsyncIterable<string>,
   origin: string,
-): Promise<CommandLineError> {
-  if (status === 401) {
-    return new CommandLineError(
-      `the gateway at ${origin} has another admin.token than the configuration`,
-    );
-  }
+): Promise<UsageReport> {
+  const text = await collect(parts);
   let content: unknown;
   try {
-    content = JSON.parse(await collect(parts));
+    content = JSON.parse(text);
   } catch {
-    return new CommandLineError(
+    throw new CommandLineError(
       `the server at ${origin} is no gateway: see admin in the configuration`,
     );
   }
-  const { error } = content as { error?: { message?: unknown } };
-  const reason = toPlain(String(error?.message ?? "no reason"));
-  return new CommandLineError(`the gateway at ${origin} answers ${status}: ${reason}`);
+  const report = v.safeParse(UsageReportSchema, content);
+  if (report.success) return report.output;
+  throw new CommandLineError(
+    `the server at ${origin} is no gateway of this version: restart the gateway after an update`,
+  );
 }
 
 /** Reads usage from its store, without a gateway. */
@@ -102,9 +102,12 @@ async function ofStore<Answer>(
 ): Promise<Answer> {
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   try {
-    const { usage, keys } = assembly;
+    const { usage, history, keys } = assembly;
+    const now = Date.now;
+    const rest = setImmediate;
     return await answering.ofStore(
-      new UsageReports({ usage, config, keys, now: Date.now, rest: setImmediate }),
+      new UsageReports({ usage, config, keys, now, rest }),
+      new HistoryReports({ history, currency: config.currency, now, rest }),
     );
   } finally {
     await assembly.close();

@@ -7,7 +7,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { runtime } from "../runtime.ts";
+import { runtime, runtimeVersion } from "../runtime.ts";
 import { ownProgram } from "../serve/bun.ts";
 import { VERSION } from "./command.ts";
 
@@ -34,7 +34,7 @@ function digestOfProgram(): string | null {
 export function describeVersion(): { version: string; runtime: string; digest: string | null } {
   return {
     version: VERSION,
-    runtime: `${runtime} ${process.versions[runtime]}`,
+    runtime: `${runtime} ${runtimeVersion}`,
     digest: digestOfProgram(),
   };
 }

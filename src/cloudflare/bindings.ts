@@ -4,20 +4,26 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { NO_RESERVATION } from "../limits/limiter.ts";
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { RemoteLimiter, type SendToLimiter } from "../limits/remote_limiter.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import { mayRecord } from "../config/durable.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import { RECORDING_LEASE_MS, tagOf } from "../durable/recording_store.ts";
 import type { RecordingMessage } from "../durable/recording_server.ts";
 import { RemoteRecordings, type SendToRecordings } from "../durable/recording_store_remote.ts";
+import { RemoteRuns, type SendToRuns } from "../runs/remote_runs.ts";
+import type { RunRegistry } from "../runs/run_registry.ts";
+import type { RunMessage } from "../runs/run_server.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";
 import { describeUnknownVariable, type Json, layVariable, PREFIX } from "../config/environment.ts";
 import type { GatewayKey } from "../keys/key_store.ts";
 import { createDurableExchanges } from "../steps/durable/setup.ts";
+import { type HeldKeyReader, listHeldKeys } from "../upstream/held_keys.ts";
 import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";
 
 /** The used part of a namespace of Durable Objects. */
@@ -131,6 +137,8 @@ function needsCounting(config: Config, { KEYS }: Bindings): boolean {
     ...Object.values(teams),
     ...Object.values(providers),
   ];
+  const { headers, budget, calls } = config.runs;
+  if (headers.length > 0 || budget !== undefined || calls !== undefined) return true;
   const hasPlans = identity.some(({ plans }) => Object.keys(plans).length > 0);
   return hasPlans || owners.some(({ limits }) => limits !== undefined);
 }
@@ -148,6 +156,25 @@ function findDurable({ providers, keys }: Config): ConfigIssue[] {
   const message = "expected a binding RECORDINGS to the Durable Object SallyportRecordings: " +
     "add it, or leave this out";
   return recorded.map(({ path }) => ({ path: `${path}.durable`, message }));
+}
+
+/** Finds held keys with a source that a Worker does not have. */
+function findForeignKeys(config: Config): ConfigIssue[] {
+  const message = 'expected { "env": … }: a Worker has no files and no commands, but secrets';
+  return listHeldKeys(config).filter(({ source }) => !("env" in source)).map(({ path }) => ({
+    path,
+    message,
+  }));
+}
+
+/** Makes the function that reads held keys from the Worker's secrets. */
+export function createHeldKeyReader(env: Bindings): HeldKeyReader {
+  return (source) => {
+    const name = "env" in source ? source.env : "";
+    const { [name]: value } = env;
+    if (typeof value === "string" && value !== "") return value;
+    throw new Error(`Cannot read a held key: the Worker has no secret ${name}`);
+  };
 }
 
 /**
@@ -184,6 +211,7 @@ export function readConfig(env: Bindings): Config {
     });
   }
   if (config !== undefined && env.RECORDINGS === undefined) issues.push(...findDurable(config));
+  if (config !== undefined) issues.push(...findForeignKeys(config));
   if (config !== undefined && issues.length === 0) return config;
   const all = Array.from(sources);
   throw new ConfigError(issues.map((issue) => {
@@ -198,7 +226,7 @@ export interface WorkerRuntime {
   /** Receives work that must finish even if its exchange has ended. */
   readonly keepAlive: (work: Promise<unknown>) => void;
   /** Reports a mistake to operators. */
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
 }
 
 /**
@@ -282,11 +310,39 @@ function createKeyCheck({ report }: WorkerRuntime): (key: GatewayKey) => void {
     report(
       `key ${id} has durable, but there is no binding RECORDINGS: no call is recorded. ` +
         "Add it, or leave durable out",
+      { event: "configuration_warning", key: id },
     );
   };
 }
 
-/** Creates the key store, the limiter and the durable exchanges of a Worker. */
+/** Returns the id of the gateway key that a message is about. Its runs are in one object. */
+function keyOf(message: RunMessage): string {
+  if (message.type === "admit") return message.call.keyId;
+  if (message.type === "correct") return message.correction.keyId;
+  return message.keyId ?? "";
+}
+
+/** Creates the registry of runs of a Worker. Each gateway key has an object that counts its runs. */
+function createRuns(
+  namespace: ObjectNamespace | undefined,
+  { clock, keepAlive }: WorkerRuntime,
+): RunRegistry {
+  const send: SendToRuns = async (message) => {
+    if (namespace === undefined) {
+      throw new GatewayError("invalid_run", {
+        detail: "this gateway counts no runs: its operator has to bind LIMITS",
+      });
+    }
+    const object = namespace.getByName(`runs:${keyOf(message)}`) as { handleRuns: SendToRuns };
+    const waitMs = message.type === "watch" ? message.waitMs : 0;
+    const answer = Promise.resolve(object.handleRuns(message));
+    keepAlive(answer.catch(() => {}));
+    return await inTime(answer, OBJECT_MS + waitMs, clock);
+  };
+  return new RemoteRuns(send, clock);
+}
+
+/** Creates the key store, the limiter, the registry of runs and the durable exchanges of a Worker. */
 export function createParts(
   env: Bindings,
   config: Config,
@@ -310,6 +366,7 @@ export function createParts(
     durable: RECORDINGS === undefined || !mayRecord({ ...config, keys: KEYS ?? config.keys })
       ? null
       : createDurable(RECORDINGS, runtime),
+    runs: createRuns(LIMITS, runtime),
     limiter: LIMITS === undefined
       ? new MemoryLimiter(runtime.clock)
       : new RemoteLimiter(toSend(LIMITS), runtime.clock),

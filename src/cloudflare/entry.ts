@@ -9,6 +9,7 @@
  */
 import { waitUntil } from "cloudflare:workers";
 import type { RecordingAnswer, RecordingMessage } from "../durable/recording_server.ts";
+import type { RunAnswer, RunMessage } from "../runs/run_server.ts";
 import type { LimiterAnswer, LimiterMessage } from "../limits/limiter_server.ts";
 import { type Config, ConfigError } from "../config/config.ts";
 import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
@@ -17,7 +18,13 @@ import { toResponse } from "../http/web.ts";
 import { createGateway, type Gateway, portableDigest } from "../gateway.ts";
 import { embedIdentity } from "../steps/token_verifier_setup.ts";
 import { toJsonLine, toPrettyLine } from "../observe/access_log.ts";
-import { type Bindings, createParts, type ObjectState, readConfig } from "./bindings.ts";
+import {
+  type Bindings,
+  createHeldKeyReader,
+  createParts,
+  type ObjectState,
+  readConfig,
+} from "./bindings.ts";
 import { SallyportLimits as LimitsObject } from "./limits_object.ts";
 import { SallyportRecordings as RecordingsObject } from "./recordings_object.ts";
 import { clock } from "./worker_clock.ts";
@@ -25,14 +32,16 @@ import { clock } from "./worker_clock.ts";
 export type { Bindings, ObjectNamespace, ObjectState } from "./bindings.ts";
 export type { KvNamespace } from "./keys_kv.ts";
 export type { RecordingAnswer, RecordingMessage } from "../durable/recording_server.ts";
+export type { RunAnswer, RunMessage } from "../runs/run_server.ts";
 export type { LimiterAnswer, LimiterMessage } from "../limits/limiter_server.ts";
 
 /**
- * The class of the Durable Object that counts limits. Its type does not refer to the platform's own
- * types.
+ * The class of the Durable Object that counts limits and runs. Its type does not refer to the
+ * platform's own types.
  */
 export const SallyportLimits: new (ctx: ObjectState, env: unknown) => {
   handle(message: LimiterMessage): LimiterAnswer;
+  handleRuns(message: RunMessage): Promise<RunAnswer>;
 } = LimitsObject;
 
 /** The class of the Durable Object that stores recordings of durable exchanges. */
@@ -83,6 +92,7 @@ function create(env: Bindings): Gateway {
   return createGateway(config, {
     ...createParts(env, config, { clock, keepAlive: waitUntil, report: warn }),
     clock,
+    readHeldKey: createHeldKeyReader(env),
     identity: embedIdentity(config, {
       digest: portableDigest,
       clock,

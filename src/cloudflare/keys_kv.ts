@@ -7,7 +7,7 @@
  *
  * @module
  */
-import { readRecord } from "../keys/key_record.ts";
+import { readKeyRecord } from "../keys/key_record.ts";
 import type { GatewayKey, KeyStore } from "../keys/key_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 
@@ -32,7 +32,7 @@ export class KvKeyStore implements KeyStore {
     try {
       const text = await this.#namespace.get(digest);
       if (text === null) return undefined;
-      const key = readRecord(JSON.parse(text));
+      const key = readKeyRecord(JSON.parse(text));
       this.#onFound(key);
       return key;
     } catch (cause) {

@@ -33,7 +33,7 @@ export const AlertsSchema: v.GenericSchema<AlertsConfig, AlertsConfig> = strictO
       v.string(urlForm),
       v.check((text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol), urlForm),
     ),
-    "Called when a budget is used by 80 % and by 100 %, with a signed message (Standard Webhooks)",
+    "Gets a signed message (Standard Webhooks) when 80 % and when 100 % of a budget are used",
   ),
   secret: about(
     v.pipe(
@@ -42,6 +42,6 @@ export const AlertsSchema: v.GenericSchema<AlertsConfig, AlertsConfig> = strictO
       // Standard Webhooks 1.0.0, "Signature scheme": 24 to 64 bytes.
       v.check((secret) => countBytes(secret) >= 24 && countBytes(secret) <= 64, secretForm),
     ),
-    "Signs the messages: `whsec_` and 24 to 64 random bytes in Base64",
+    "Secret of the signatures: `whsec_` and 24 to 64 random bytes in Base64",
   ),
 }, "expected an object with url and secret");

@@ -11,7 +11,7 @@ import type {
   Tariff,
   UsagePart,
 } from "../exchange/billing.ts";
-import { addUp, amountsOf, chargeOf, larger, largest, multiply, PER_TOKEN } from "./cost.ts";
+import { addUp, amountsOf, budgetCostOf, larger, largest, multiply, PER_TOKEN } from "./cost.ts";
 import type { Price } from "./prices.ts";
 import { type Applied, findApplied, type MissingPrice, scaledOf } from "./scaled_price.ts";
 
@@ -77,7 +77,7 @@ function addBound(bound: Bound, applied: Applied): BoundCost {
  *
  * @param at Time of the call, milliseconds since 1970
  */
-export function boundCost(price: Price, bound: Bound, at: number): BoundCost {
+export function findBoundCost(price: Price, bound: Bound, at: number): BoundCost {
   const { tiers = [undefined], geos = [undefined], asked } = bound;
   const thresholds = scaledOf(price).rows
     .map(({ when }) => when.over === undefined ? when.from ?? 0 : when.over + 1)
@@ -89,7 +89,7 @@ export function boundCost(price: Price, bound: Bound, at: number): BoundCost {
       for (const geo of geos) {
         const applied = findApplied(price, { tier, geo, context, asked }, at);
         const one = typeof applied === "string"
-          ? { amount: chargeOf(price, toPart(bound), at), missing: applied }
+          ? { amount: budgetCostOf(price, toPart(bound), at), missing: applied }
           : addBound(bound, applied);
         amount = larger(amount, one.amount);
         missing ??= one.missing;

@@ -6,8 +6,8 @@
  */
 import type { Misfit } from "./cross_checks.ts";
 import { matchesGlob } from "./glob.ts";
-import type { Price, PriceRow, Prices } from "./prices.ts";
-import type { ProviderConfig } from "./provider.ts";
+import { listPriceTables, type PriceSettings } from "./price_book.ts";
+import type { Price, PriceRow } from "./prices.ts";
 
 /** OpenAI bills cache writes from this version of GPT on. */
 const FIRST_GPT = 5.6;
@@ -29,22 +29,9 @@ function hasWrites({ rows = [], ...flat }: Price): boolean {
   return all.every(({ input, cacheWrite }) => input === undefined || cacheWrite !== undefined);
 }
 
-/** Settings that contain prices. */
-interface Priced {
-  readonly prices: Prices;
-  readonly providers: Readonly<Record<string, Pick<ProviderConfig, "prices">>>;
-}
-
 /** Finds prices without `cacheWrite` of models that write caches. */
-export function findMissingWrites({ prices, providers }: Priced): Misfit[] {
-  const tables: [path: string[], prices: Prices][] = [
-    [["prices"], prices],
-    ...Object.entries(providers).map(([name, provider]): [string[], Prices] => [
-      ["providers", name, "prices"],
-      provider.prices ?? {},
-    ]),
-  ];
-  return tables.flatMap(([path, table]) =>
+export function findMissingWrites(settings: PriceSettings): Misfit[] {
+  return listPriceTables(settings).flatMap(([path, table]) =>
     Object.entries(table).flatMap(([name, price]) =>
       hasWrites(price) || !writesCaches(name) ? [] : [{
         path: [...path, name],

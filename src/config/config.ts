@@ -6,6 +6,7 @@
  */
 import * as v from "valibot";
 import { type AlertsConfig, AlertsSchema } from "./alerts.ts";
+import { type AttributionConfig, type AttributionInput, AttributionSchema } from "./attribution.ts";
 import { type CorsConfig, type CorsInput, CorsSchema } from "./cors.ts";
 import { findMisfits } from "./cross_checks.ts";
 import { EgressSchema, type EgressSettings, withEgress } from "./egress.ts";
@@ -27,6 +28,7 @@ import { MetricsSchema } from "./metrics.ts";
 import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
 import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
 import { type RedisConfig, type RedisInput, RedisSchema } from "./redis.ts";
+import { type RunsConfig, type RunsInput, RunsSchema } from "./runs.ts";
 import { about, anyDuration, duration, strictObject } from "./schema.ts";
 import { type TeamConfig, type TeamInput, TeamsSchema } from "./team.ts";
 import { UsageSchema } from "./usage.ts";
@@ -64,6 +66,10 @@ export interface Config {
   readonly currency: string;
   /** Milliseconds for which each hour and each day of usage is kept. */
   readonly usage: { readonly hoursMs: number; readonly daysMs: number };
+  /** Headers that name the user, the session and other origins of a call. */
+  readonly attribution: AttributionConfig;
+  /** Budgets for the runs of agents. */
+  readonly runs: RunsConfig;
   /** Receiver of messages about budgets. Default: none. */
   readonly alerts?: AlertsConfig | undefined;
   /** Metrics in addition to the common ones: the most keys with their own metrics. */
@@ -126,6 +132,16 @@ export interface ConfigInput {
   readonly usage?:
     | { readonly hours?: string | undefined; readonly days?: string | undefined }
     | undefined;
+  /**
+   * Headers that name the user, the session and other origins of a call, such as
+   * `{ "user": "x-openwebui-user-id" }`. Default: none.
+   */
+  readonly attribution?: AttributionInput | undefined;
+  /**
+   * Budgets for the runs of agents, such as
+   * `{ "headers": ["x-claude-code-session-id"], "budget": "5 USD" }`.
+   */
+  readonly runs?: RunsInput | undefined;
   /** Receiver of messages about budgets that are nearly or fully used. Default: none. */
   readonly alerts?: AlertsConfig | undefined;
   /** Metrics in addition to the common ones, such as `{ "byKey": true }`. */
@@ -187,7 +203,10 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     ),
     providers: ProvidersSchema,
     egress: v.optional(
-      about(EgressSchema, "The way out to all providers; the settings of a provider override it"),
+      about(
+        EgressSchema,
+        "How calls leave to all providers; the settings of a provider override it",
+      ),
     ),
     keys: v.optional(
       about(KeysSchema, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'),
@@ -208,11 +227,16 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     ),
     instance: v.optional(InstanceSchema),
     prices: v.optional(
-      about(PricesSchema, "Price of a million tokens, by the model's name, for all providers"),
+      about(
+        PricesSchema,
+        "Prices by the model's name, for all providers; a price of tokens is for a million of them",
+      ),
       {},
     ),
     currency: v.optional(about(CurrencySchema, "Currency of all prices"), "USD"),
     usage: v.optional(UsageSchema, {}),
+    attribution: v.optional(AttributionSchema, {}),
+    runs: v.optional(RunsSchema, {}),
     alerts: v.optional(AlertsSchema),
     metrics: v.optional(MetricsSchema, {}),
     log: v.optional(
@@ -221,8 +245,8 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
           ["auto", "json", "debug", "pretty", "off"],
           'expected "auto", "json", "debug", "pretty" or "off"',
         ),
-        "The access log on standard output; pretty and auto are for a terminal: " +
-          "into a pipe they are json. `debug` is json with the names of withheld headers",
+        "The access log on standard output. `auto` and `pretty` print lines for people at a terminal, " +
+          "and json into a pipe. `debug` is json with the names of withheld headers",
       ),
       "auto",
     ),
@@ -230,9 +254,10 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
       strictObject({
         delay: about(
           v.optional(anyDuration),
-          "After SIGTERM: served while not ready. Left out: 5s with admin, else 0s",
+          "After SIGTERM, calls are still served for this time, while `/readyz` answers 503. " +
+            "Left out: 5s with admin, else 0s",
         ),
-        limit: about(duration("10m"), "Then: time for open exchanges to finish"),
+        limit: about(duration("10m"), "After that, open exchanges have this time to finish"),
       }, "expected an object"),
       {},
     ),

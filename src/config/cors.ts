@@ -65,7 +65,7 @@ export const CorsSchema: v.GenericSchema<CorsInput, CorsConfig> = v.pipe(
         v.nonEmpty("expected at least one origin"),
       ),
       "Origins of the pages, such as `https://app.example.com`; " +
-        "`http://localhost:*` is any port, `*` any origin",
+        "`http://localhost:*` is that host at any port, `*` any origin",
     ),
     maxAge: about(
       v.optional(anyDuration, "10m"),

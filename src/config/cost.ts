@@ -87,8 +87,11 @@ export function multiply(cost: bigint, factors: readonly bigint[]): bigint {
   return (product + divisor - 1n) / divisor;
 }
 
+/** A cost with an amount. */
+type KnownCost = Cost & { readonly amount: bigint };
+
 /** Adds up the cost of all classes that have a rate. */
-export function addUp(classes: ClassAmounts, { rates, factors }: Applied): Cost {
+export function addUp(classes: ClassAmounts, { rates, factors }: Applied): KnownCost {
   let tokens = 0n;
   let units = 0n;
   const unpriced: Partial<Record<BillingClass, number>> = {};
@@ -158,7 +161,7 @@ const kindOf = ({ tier, geo }: FactorWhen): "tier" | "geo" | "time" =>
  * Computes the cost of a part of a call for a budget: its cost, or, where a price is missing, its
  * cost by the dearest rates and factors of the model.
  */
-export function chargeOf(price: Price, part: UsagePart, at: number): bigint {
+export function budgetCostOf(price: Price, part: UsagePart, at: number): bigint {
   const { amount, unpriced } = costOf(price, part, at);
   if (amount !== undefined && unpriced === undefined) return amount;
   const { rows, factors } = scaledOf(price);
@@ -174,7 +177,7 @@ export function chargeOf(price: Price, part: UsagePart, at: number): bigint {
     const times = factors.filter(({ when }) => kindOf(when) === kind).map((each) => each.times);
     return largest(times, FACTOR_ONE);
   });
-  return addUp(part.classes, { rates, factors: dearest }).amount ?? 0n;
+  return addUp(part.classes, { rates, factors: dearest }).amount;
 }
 
 /** Adds two costs. The sum has an amount if one of them has. */

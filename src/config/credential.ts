@@ -39,12 +39,12 @@ function headerOf(upstream: string): CredentialHeader {
  *
  * @param upstreams Base URLs of the provider
  */
-export function credentialOf(upstreams: readonly string[]): CredentialHeader {
+export function findCredentialHeader(upstreams: readonly string[]): CredentialHeader {
   const [first = "authorization", ...others] = new Set(upstreams.map(headerOf));
   return others.length === 0 ? first : "authorization";
 }
 
 /** Writes a key in the form of its interface: name and value of the header. */
-export function toCredential(header: CredentialHeader, key: string): Record<string, string> {
+export function writeCredential(header: CredentialHeader, key: string): Record<string, string> {
   return { [header]: header === "authorization" ? `Bearer ${key}` : key };
 }

@@ -9,10 +9,12 @@ import type { KeyConfig, KeyPolicy } from "./key.ts";
 import type { LimitSet } from "./limit_set.ts";
 import { type AdminConfig, areInConflict, type ListenConfig } from "./listeners.ts";
 import { GROUP_NAMES } from "./operation_groups.ts";
+import { listPriceTables } from "./price_book.ts";
 import { findForeignPrices } from "./price_table.ts";
 import type { Prices } from "./prices.ts";
 import type { ProviderConfig } from "./provider.ts";
-import type { TeamConfig } from "./team.ts";
+import type { RunsConfig } from "./runs.ts";
+import type { TeamConfig, TeamPolicy } from "./team.ts";
 
 /** The parts of a configuration that keys, teams and limits refer to. */
 export interface Surroundings {
@@ -96,12 +98,18 @@ export function findKeyMisfits(key: KeyPolicy, whole: Surroundings): Misfit[] {
   ];
 }
 
+/** Finds misfits in the limits of a team whose keys can use all providers. */
+export function findTeamMisfits({ limits }: TeamPolicy, whole: Surroundings): Misfit[] {
+  return under(["limits"], findLimitMisfits(limits, Object.keys(whole.providers), whole));
+}
+
 /** The parts of a whole configuration that refer to each other. */
 type WholeConfig = Surroundings & {
   readonly listen: readonly ListenConfig[];
   readonly admin?: AdminConfig | undefined;
   readonly keys: unknown;
   readonly identity?: readonly IdentityConfig[] | undefined;
+  readonly runs: RunsConfig;
 };
 
 /** Lists the values that a rule can yield independently of a token. */
@@ -147,6 +155,18 @@ function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfi
   return misfits;
 }
 
+/** Finds held keys of teams for providers that do not exist. */
+function findHeldKeyMisfits({ providers, teams }: Surroundings): Misfit[] {
+  const known = Object.keys(providers).join(", ");
+  const message = `expected one of the configured providers: ${known}`;
+  return Object.entries(teams).flatMap(([team, settings]) => {
+    const unknown = Object.keys(settings.upstreamKeys ?? {}).filter((name) =>
+      !Object.hasOwn(providers, name)
+    );
+    return unknown.map((name) => ({ path: ["teams", team, "upstreamKeys", name], message }));
+  });
+}
+
 /** Finds addresses that an earlier listener has too. */
 function findAddressMisfits({ listen, admin }: WholeConfig): Misfit[] {
   const misfits: Misfit[] = [];
@@ -165,24 +185,29 @@ function findAddressMisfits({ listen, admin }: WholeConfig): Misfit[] {
   return misfits;
 }
 
+/** Returns the budget of runs as a limit. Its period does not matter for the checks. */
+const toPeriod = (budget: RunsConfig["budget"]): LimitSet | undefined =>
+  budget && { spend: { limit: budget.amount, currency: budget.currency, period: "day" } };
+
 /**
  * Finds misfits in a whole configuration. Keys that are stored elsewhere are not known here. They
  * can belong to any team, and use any provider.
  */
 export function findMisfits(whole: WholeConfig): Misfit[] {
-  const { providers, teams, keys, identity = [], prices, currency } = whole;
+  const { providers, teams, keys, identity = [], runs } = whole;
   const inline: readonly KeyConfig[] | undefined = Array.isArray(keys) ? keys : undefined;
   const misfits = [
     ...findAddressMisfits(whole),
-    ...under(["prices"], findForeignPrices(prices, currency)),
+    ...findHeldKeyMisfits(whole),
+    ...listPriceTables(whole).flatMap(([path, table]) =>
+      under(path, findForeignPrices(table, whole.currency))
+    ),
   ];
-  for (const [name, provider] of Object.entries(providers)) {
-    const foreign = findForeignPrices(provider.prices ?? {}, currency);
-    misfits.push(...under(["providers", name, "prices"], foreign));
-  }
   inline?.forEach((key, index) => {
     misfits.push(...under(["keys", index], findKeyMisfits(key, whole)));
   });
+  const ofRuns = findLimitMisfits(toPeriod(runs.budget), Object.keys(providers), whole);
+  misfits.push(...under(["runs"], ofRuns));
   for (const [team, { limits }] of Object.entries(teams)) {
     const members = inline?.filter((key) => key.team === team) ?? [{}];
     const reached = [...new Set(members.flatMap((key) => providersOf(key, whole)))];

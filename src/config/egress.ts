@@ -143,10 +143,10 @@ const settings = v.pipe(
       "PEM files of authorities that are trusted in addition to the authorities of the runtime",
     )),
     caOnly: v.optional(
-      about(v.boolean(flagForm), "With `true`, the authorities of `ca` are trusted alone"),
+      about(v.boolean(flagForm), "With `true`, only the authorities of `ca` are trusted"),
     ),
     cert: v.optional(
-      about(nonEmpty, "PEM file of the certificate that is shown to upstreams that ask for one"),
+      about(nonEmpty, "PEM file of the client certificate, for upstreams that ask for one"),
     ),
     key: v.optional(about(nonEmpty, "PEM file of its private key")),
   }, SETTINGS_FORM),

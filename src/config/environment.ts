@@ -56,6 +56,7 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_TIERS_", path: "providers.NAME.tiers", read: splitList },
   { name: "SALLYPORT_MAX_CALLS_", path: "providers.NAME.maxCalls", read: Number },
   { name: "SALLYPORT_CALL_PRICES_", path: "providers.NAME.callPrices", read: toJson },
+  { name: "SALLYPORT_CHARGE_TIMEOUTS_", path: "providers.NAME.chargeTimeouts" },
   { name: "SALLYPORT_EGRESS_PROXY_", path: "providers.NAME.egress.proxy" },
   { name: "SALLYPORT_EGRESS_CREDENTIALS_", path: "providers.NAME.egress.credentials" },
   {
@@ -111,6 +112,8 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_CURRENCY", path: "currency" },
   { name: "SALLYPORT_USAGE_HOURS", path: "usage.hours" },
   { name: "SALLYPORT_USAGE_DAYS", path: "usage.days" },
+  { name: "SALLYPORT_ATTRIBUTION", path: "attribution", read: toJson },
+  { name: "SALLYPORT_RUNS", path: "runs", read: toJson },
   { name: "SALLYPORT_ALERTS_URL", path: "alerts.url" },
   { name: "SALLYPORT_ALERTS_SECRET", path: "alerts.secret" },
   {
@@ -144,11 +147,12 @@ function toListen(text: string): Json {
   const full = /^https?:/.test(text) ? text : `http://${text}`;
   if (!URL.canParse(full)) return { port: text };
   const url = new URL(full);
-  const port = Number(/:(\d+)(?:[/?]|$)/.exec(full.replace(/^https?:/, ""))?.[1] ?? NaN);
+  // `url.port` is empty for the usual port of the scheme.
+  const [, port] = /:(\d+)(?:[/?]|$)/.exec(full.replace(/^https?:/, "")) ?? [];
   const { cert, key } = Object.fromEntries(url.searchParams);
   return {
     hostname: url.hostname.replace(/^\[|\]$/g, ""),
-    port: Number.isNaN(port) ? text : port,
+    port: port === undefined ? text : Number(port),
     ...(url.protocol === "https:" && { tls: { cert, key } }),
   };
 }
@@ -169,13 +173,14 @@ function toKeys(text: string): unknown {
  * stay.
  */
 function toRedis(text: string, before: unknown): unknown {
-  const { url: _, cluster: _cluster, sentinel: _sentinel, ...beside } = toObject(before);
-  return { ...beside, url: text };
+  const { url: _, cluster: _cluster, sentinel: _sentinel, ...others } = toObject(before);
+  return { ...others, url: text };
 }
 
 /** Reads `true` and `false`. Other text stays text, which no schema accepts as a boolean. */
 function toBoolean(text: string): unknown {
-  return text === "true" || (text === "false" ? false : text);
+  if (text === "true") return true;
+  return text === "false" ? false : text;
 }
 
 /** Parses JSON. Invalid JSON stays text, which no schema accepts as an object or an array. */
@@ -231,11 +236,15 @@ export function describeUnknownVariable(name: string, providers: readonly string
 /** Finds the variable of a setting. @param path Keys and indexes of the setting */
 export function findVariable(path: readonly (string | number)[]): string | undefined {
   const [, provider = ""] = path;
-  const isOf = (steps: readonly string[]) =>
-    steps.every((step, index) => step === "NAME" || step === path[index]);
-  const [found] = VARIABLES.map(({ name, path: setting }) => ({ name, steps: setting.split(".") }))
-    .filter(({ steps }) => isOf(steps))
-    .toSorted((one, other) => other.steps.length - one.steps.length);
+  let found: Variable | undefined;
+  let foundLength = 0;
+  for (const variable of VARIABLES) {
+    const steps = variable.path.split(".");
+    const isOf = steps.every((step, index) => step === "NAME" || step === path[index]);
+    if (!isOf || steps.length <= foundLength) continue;
+    found = variable;
+    foundLength = steps.length;
+  }
   if (found === undefined || !found.name.endsWith("_")) return found?.name;
   return found.name + String(provider).toUpperCase().replaceAll("-", "_");
 }
@@ -258,7 +267,11 @@ export function layVariable(input: Json, name: string, value: string): string | 
     input.redis = { url: input.redis };
   }
   let place = input;
-  for (const step of path.slice(0, -1)) place = (place[step] = toObject(place[step])) as Json;
+  for (const step of path.slice(0, -1)) {
+    const inner = toObject(place[step]);
+    place[step] = inner;
+    place = inner;
+  }
   place[setting] = variable.read === undefined ? value : variable.read(value, place[setting]);
   return path.join(".");
 }

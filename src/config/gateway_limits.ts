@@ -46,25 +46,25 @@ export interface LimitsInput {
 /** @internal The schema of these limits. */
 export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
   strictObject({
-    body: about(size("32MB"), "A caller's body at most"),
-    bodyTime: about(duration("60s"), "For a caller's body to arrive"),
+    body: about(size("32MB"), "The largest body of a request"),
+    bodyTime: about(duration("60s"), "Time in which the body of a request has to arrive"),
     bodies: about(
       size("512MB"),
-      "All bodies that are held at once; over it, or over a key's share, requests get 503",
+      "Memory for all bodies at once; above it, or above the share of a key, requests get 503",
     ),
     exchanges: v.optional(
       v.pipe(
         v.number("expected a whole number"),
         v.integer("expected a whole number"),
         v.minValue(1, "expected at least 1"),
-        v.description("All exchanges that are open at once; over them new requests get 503"),
+        v.description("The most open exchanges at once; above it, new requests get 503"),
       ),
       10_000,
     ),
     writeStall: about(duration("2m"), "How long a caller can leave its answer unread"),
     recordings: about(
       size("256MB"),
-      "All recordings of durable exchanges: in memory, or in Redis for all gateways",
+      "Size of all recordings of durable exchanges together: in memory, or in Redis for all gateways",
     ),
   }, "expected an object"),
   v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),

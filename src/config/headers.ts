@@ -84,14 +84,14 @@ export const BARRED: readonly Barred[] = [
   },
   { reason: "is a cookie", names: ["cookie", "cookie2", "set-cookie", "set-cookie2"], lists: ALL },
   {
-    reason: "describes the way of a call",
+    reason: "describes the route of a call",
     names:
       "forwarded x-forwarded-* x-original-forwarded-for x-original-host via cdn-loop cf-visitor"
         .split(" "),
     lists: ALL,
   },
   {
-    reason: "says where a caller is",
+    reason: "states the address of a caller",
     names: (
       "x-real-ip x-client-ip x-cluster-client-ip true-client-ip cf-connecting-ip " +
       "cf-connecting-ipv6 cf-pseudo-ipv4 cf-ipcountry fastly-client-ip fly-client-ip " +
@@ -128,7 +128,7 @@ export const BARRED: readonly Barred[] = [
     lists: ["pass", "set"],
   },
   {
-    reason: "is for the gateway to say",
+    reason: "is set by the gateway",
     names: (
       "cache-control date ratelimit ratelimit-policy server-timing x-accel-buffering " +
       "x-content-type-options"
@@ -137,7 +137,7 @@ export const BARRED: readonly Barred[] = [
     isRoutine: true,
   },
   {
-    reason: "speaks to browsers for the whole origin, or leads elsewhere",
+    reason: "tells browsers a rule for the whole origin, or redirects them",
     names: (
       "access-control-* alt-svc clear-site-data location nel public-key-pins refresh " +
       "report-to reporting-endpoints strict-transport-security"
@@ -166,15 +166,17 @@ function means(pattern: string, barred: string): boolean {
 }
 
 /** Returns the reason why a list must not contain a name or a pattern; `undefined` if it can. */
-function toReason(pattern: string, list: HeaderList): string | undefined {
+export function reasonToBar(pattern: string, list: HeaderList = "pass"): string | undefined {
   return BARRED.find(({ names, lists }) =>
     lists.includes(list) && names.some((name) => means(pattern, name))
   )?.reason;
 }
 
-// RFC 9110 §5.6.2 (token), in lower case, without "*", which no name in use contains, and with a
-// letter, because valibot accepts an array as a record.
-const NAME = /^(?=.*[a-z])[!#$%&'+\-.^_`|~0-9a-z]{1,128}$/;
+/**
+ * Form of a name (RFC 9110 §5.6.2), in lower case, without `*`, which no name in use contains, and
+ * with a letter, because valibot accepts an array as a record.
+ */
+export const TOKEN: RegExp = /^(?=.*[a-z])[!#$%&'+\-.^_`|~0-9a-z]{1,128}$/;
 const PATTERN = /^[!#$%&'+\-.^_`|~0-9a-z]{0,128}\*$|^[!#$%&'+\-.^_`|~0-9a-z]{1,128}$/;
 
 /** Builds the schema of a name or a pattern in one of the lists. */
@@ -184,8 +186,8 @@ function nameIn(list: HeaderList, form: RegExp, message: string): v.GenericSchem
     v.toLowerCase(),
     v.regex(form, message),
     v.check(
-      (name) => toReason(name, list) === undefined,
-      ({ input }) => `expected a header that can cross: this one ${toReason(input, list)}`,
+      (name) => reasonToBar(name, list) === undefined,
+      ({ input }) => `expected a header that can cross: this one ${reasonToBar(input, list)}`,
     ),
   );
 }
@@ -206,7 +208,7 @@ const set = v.pipe(
   v.record(v.string(), v.string("expected a string"), setForm),
   namesOnce,
   v.record(
-    nameIn("set", NAME, "expected the name of a header"),
+    nameIn("set", TOKEN, "expected the name of a header"),
     v.pipe(v.string(), v.regex(/^[\x21-\x7e](?:[\t\x20-\x7e]{0,8190}[\x21-\x7e])?$/, valueForm)),
   ),
 );
@@ -215,11 +217,11 @@ const set = v.pipe(
 export const HeadersSchema: v.GenericSchema<HeadersInput, HeadersConfig> = strictObject({
   pass: about(
     patternsIn("pass"),
-    "From callers to the provider too: names, or beginnings of names such as `x-my-*`",
+    "More headers to forward to the provider: names, or beginnings of names such as `x-my-*`",
   ),
-  answer: about(patternsIn("answer"), "From the provider to callers too, in the same form"),
+  answer: about(patternsIn("answer"), "More headers to return to callers, in the same form"),
   set: about(
     v.optional(set, {}),
-    "Set on each call to the provider, name to value; `check` masks the values",
+    "Headers to set on each call to the provider, by name; `check` masks the values",
   ),
 }, "expected an object");

@@ -6,6 +6,7 @@
 import * as v from "valibot";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { about, duration, nonEmpty, shortText, strictObject } from "./schema.ts";
+import { type SignInConfig, type SignInInput, SignInSchema } from "./sign_in.ts";
 
 /** A signature algorithm (RFC 7518 §3.1, RFC 8037). */
 export type TokenAlgorithm =
@@ -70,6 +71,16 @@ export interface KeySetInput {
   readonly keys: readonly Readonly<Record<string, unknown>>[];
 }
 
+/** Operators that an issuer knows. */
+export interface OperatorsConfig {
+  /** Role at the admin listener. */
+  readonly role: ClaimRule;
+  /** Claims that an operator's token needs. */
+  readonly require: IdentityConfig["require"];
+  /** Sign-in to the console; if left out, operators need a token from elsewhere. */
+  readonly signIn?: SignInConfig | undefined;
+}
+
 /** An issuer of identity tokens. */
 export interface IdentityConfig {
   /** Name of the issuer in the ids of its callers, in the log and in metrics. */
@@ -92,10 +103,8 @@ export interface IdentityConfig {
   readonly plans: Readonly<Record<string, LimitSet>>;
   /** False if its tokens are only for the admin listener. */
   readonly callers: boolean;
-  /** Roles at the admin listener; if left out, its tokens are not accepted there. */
-  readonly admin?:
-    | { readonly role: ClaimRule; readonly require: IdentityConfig["require"] }
-    | undefined;
+  /** Its operators; if left out, its tokens are not accepted at the admin listener. */
+  readonly admin?: OperatorsConfig | undefined;
   /** Tolerated difference of clocks, milliseconds. */
   readonly leewayMs: number;
   /** Age from which a token is refused, regardless of its `exp`: milliseconds since its `iat`. */
@@ -129,7 +138,12 @@ export interface IdentityInput {
   readonly callers?: boolean | undefined;
   /** Roles at the admin listener: `role` yields `viewer` or `admin`. */
   readonly admin?:
-    | { readonly role: ClaimInput; readonly require?: WrittenRequire | undefined }
+    | {
+      readonly role: ClaimInput;
+      readonly require?: WrittenRequire | undefined;
+      /** Sign-in to the console at the issuer. */
+      readonly signIn?: SignInInput | undefined;
+    }
     | undefined;
   /** Tolerated difference of clocks. Default: `30s`. */
   readonly leeway?: string | undefined;
@@ -192,13 +206,13 @@ function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
     v.pipe(
       strictObject({
         claim: v.optional(
-          about(shortText, "Name of the claim; of a nested one all names, with dots between them"),
+          about(shortText, "Name of the claim. For a nested claim all names, joined by dots"),
         ),
         map: v.optional(mapOf(isOrdered)),
         default: v.optional(
-          about(texts, "Value where the claim is absent; without one the token is refused"),
+          about(texts, "Value if the claim is missing; without a default the token is refused"),
         ),
-        value: v.optional(about(texts, "A constant, in place of a claim")),
+        value: v.optional(about(texts, "A constant instead of a claim")),
       }, ruleForm),
       v.check(
         ({ claim, value }) => (claim === undefined) !== (value === undefined),
@@ -251,20 +265,23 @@ const claims = strictObject({
   providers: v.optional(about(rule, "Names of the providers that can be used")),
   models: v.optional(about(rule, "Models that can be used")),
   operations: v.optional(about(rule, "Groups of operations that can be used")),
-  limits: v.optional(about(first, "Name of one of the plans: numbers of a token are never limits")),
+  limits: v.optional(about(first, "Name of one of the plans; numbers in a token are never limits")),
 }, claimsForm);
 
 const algorithmForm = `expected one of ${TOKEN_ALGORITHMS.join(", ")}: asymmetric ones only`;
 
 const entries = {
   name: v.optional(
-    about(v.string(nameForm), "Names the issuer in ids, log and metrics; its host if left out"),
+    about(v.string(nameForm), "Name of the issuer in ids, log and metrics. Left out: its host"),
   ),
   issuer: about(
     v.pipe(nonEmpty, v.check((url) => isTrustedAddress(url) && !/[?#]/.test(url), issuerForm)),
     "`iss` of its tokens, compared exactly",
   ),
-  audience: about(texts, "`aud` of tokens that are for this gateway; of a list, one is needed"),
+  audience: about(
+    texts,
+    "`aud` of tokens for this gateway. If it is a list, a token needs one of them",
+  ),
   jwks: v.optional(about(
     v.union([
       v.pipe(
@@ -278,7 +295,7 @@ const entries = {
         keys: about(v.array(v.record(v.string(), v.unknown())), "Public keys, each a JWK"),
       }, jwksForm),
     ], jwksForm),
-    "URL or file of its public keys, or the keys; found by OpenID Connect Discovery if left out",
+    "URL or file of its public keys, or the keys. Left out: OpenID Connect Discovery finds them",
   )),
   algorithms: v.optional(
     about(
@@ -292,26 +309,30 @@ const entries = {
   ),
   require,
   claims: v.optional(
-    about(claims, "Settings of the caller's key, by their claims"),
+    about(claims, "Rules for the settings of a caller: the claim of each"),
     {},
   ),
   plans: v.optional(
     about(
       v.record(shortText, LimitSetSchema, "expected limits by name"),
-      "Limits by the names of `claims.limits`",
+      "Limits by name; `claims.limits` yields such a name",
     ),
     {},
   ),
   callers: v.optional(
     about(
       v.boolean("expected true or false"),
-      "False if its tokens are for the admin listener alone",
+      "With `false`, its tokens are only for the admin listener",
     ),
     true,
   ),
   admin: v.optional(about(
     strictObject(
-      { role: about(rule, "Yields `viewer` or `admin`"), require },
+      {
+        role: about(rule, "Rule that yields the role, `viewer` or `admin`"),
+        require,
+        signIn: v.optional(SignInSchema),
+      },
       "expected an object with role",
     ),
     "Roles at the admin listener",
@@ -347,6 +368,11 @@ const one = v.pipe(
     "expected admin: with callers false, and without it, " +
       "no token of this issuer is accepted anywhere",
   ),
+  v.check(
+    ({ audience, admin }) =>
+      admin?.signIn?.token !== "id" || audience.includes(admin.signIn.clientId),
+    "expected admin.signIn.clientId in audience: it is the audience of id tokens",
+  ),
   v.check(({ audience }) => audience.length > 0, "audience: expected at least one"),
   v.check(({ leewayMs }) => leewayMs <= MAX_LEEWAY_MS, "leeway: expected at most 5m"),
   v.check(({ refreshMs }) => refreshMs >= 1000, "refresh: expected at least 1s"),
@@ -376,6 +402,6 @@ export const IdentitySchema: v.GenericSchema<readonly IdentityInput[], readonly 
         "only the first one would be asked",
     ),
     v.description(
-      "Issuers of identity tokens (JWT) that are accepted in the place of gateway keys",
+      "Issuers of identity tokens (JWT) that are accepted instead of gateway keys",
     ),
   ) as v.GenericSchema<readonly IdentityInput[], readonly IdentityConfig[]>;

@@ -14,6 +14,6 @@ export const InstanceSchema: v.GenericSchema<string, string> = v.pipe(
   v.regex(/^[\w.:@-]{1,100}$/, form),
   v.check((name) => name !== "all", form),
   v.description(
-    "Name of this gateway in the fleet; the host's name and the first port if left out",
+    "Name of this gateway in the fleet. Left out: the name of the host and the first port",
   ),
 );

@@ -81,6 +81,11 @@ export interface ResolvedKey {
   readonly expires?: string | undefined;
   /** True to refuse the key. */
   readonly disabled?: boolean | undefined;
+  /**
+   * True if its callers can use provider keys that the gateway holds, and send none. Default: as its
+   * team.
+   */
+  readonly heldKeys?: boolean | undefined;
   /** Notes of the operator or embedder, which the gateway does not read. */
   readonly metadata?: Readonly<Record<string, string>> | undefined;
 }
@@ -160,22 +165,26 @@ const policy = {
   name: v.optional(about(shortText, "For people")),
   providers: v.optional(about(
     v.array(shortText, "expected an array of provider names"),
-    "Names of the providers it can use; left out, all",
+    "Names of the providers that it can use. Left out: all",
   )),
   models: v.optional(about(
     v.array(shortText, "expected an array of model names"),
-    "Models it can use, each a name with `*` for any characters; left out, all",
+    "Models that it can use, each a name with `*` for any characters. Left out: all",
   )),
   operations: v.optional(about(
     OperationsSchema,
-    "Groups of operations it can use; left out, all that the provider allows",
+    "Groups of operations that it can use. Left out: all that the provider allows",
   )),
   team: v.optional(about(TeamNameSchema, "Name of its team, whose limits apply to it too")),
   limits: v.optional(about(LimitSetSchema, "Limits of its use")),
   durable: v.optional(about(
     KeyDurableSchema,
-    "Records answers for callers that ask for it, instead of as its provider says; " +
+    "Records answers for callers that ask for it. Replaces the setting of the provider; " +
       "`false` for never",
+  )),
+  heldKeys: v.optional(about(
+    v.boolean("expected true or false"),
+    "With `true`, its callers can use provider keys that the gateway holds. Left out: the setting of its team",
   )),
   metadata: v.optional(
     about(
@@ -184,9 +193,9 @@ const policy = {
     ),
   ),
   disabled: v.optional(
-    about(v.boolean("expected true or false"), "Refused as long as this is true"),
+    about(v.boolean("expected true or false"), "The key is refused while this is true"),
   ),
-  expires: about(v.optional(time), "From then on it is refused; such as 2027-01-31T00:00:00Z"),
+  expires: about(v.optional(time), "Time from which it is refused, such as 2027-01-31T00:00:00Z"),
 };
 
 /** @internal The settings of a key that operators choose, as written. */

@@ -47,17 +47,25 @@ export const KeysSchema: v.GenericSchema<
       ),
     ),
     strictObject({
-      file: about(nonEmpty, "Where `sallyport keys` keeps them, relative to the configuration"),
+      file: about(
+        nonEmpty,
+        "File of the keys, relative to the configuration; `sallyport keys` writes it",
+      ),
     }),
     v.literal("redis"),
     v.pipe(
       strictObject({
-        store: v.optional(about(v.literal("redis", 'expected "redis"'), "`redis`, as in short")),
+        store: v.optional(
+          about(
+            v.literal("redis", 'expected "redis"'),
+            '`redis`: keys are in Redis, as with `"keys": "redis"`',
+          ),
+        ),
         snapshot: v.optional(
           about(
             nonEmpty,
-            "File with the keys that this gateway has used, " +
-              "with which it starts while Redis is away",
+            "File for the keys that were used at this gateway. " +
+              "With it the gateway can start while Redis is unavailable",
           ),
         ),
       }),

@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { BUDGET_FORM, COUNT_FORM, explainBudget, explainRate, RATE_FORM } from "./limit_forms.ts";
 import { about, patchOf, strictObject } from "./schema.ts";
 import {
   type Budget,
@@ -26,9 +27,9 @@ export interface LimitSet {
   readonly requests?: Rate | undefined;
   /** Tokens in a window, stated by the provider or else estimated by the gateway. */
   readonly tokens?: Rate | undefined;
-  /** Tokens in a day or month. */
+  /** Tokens in a day, a week or a month. */
   readonly budget?: Budget | undefined;
-  /** Money in a day or month. */
+  /** Money in a day, a week or a month. */
   readonly spend?: MoneyBudget | undefined;
   /** Maximum number of open exchanges. */
   readonly concurrency?: number | undefined;
@@ -50,8 +51,8 @@ export interface WrittenLimits {
   /** Maximum number of open exchanges. */
   readonly concurrency?: number | undefined;
   /**
-   * Tokens or money in a day or month (UTC), such as `5M/month` or `50 USD/month`; a list of two
-   * for both.
+   * Tokens or money in a day, a week from Monday, or a month (UTC), such as `5M/month` or `50
+   * USD/month`; a list of two for both.
    */
   readonly budget?: string | readonly string[] | undefined;
   /**
@@ -81,46 +82,25 @@ function parsedBy<Output>(
   );
 }
 
-const rateForm = 'expected a rate such as "600/min", "100k/h" or "5/10s"';
-const isOfUnit = (text: string) => /\/[0-9]*(?:s|min|h|day)$/.test(text);
-const rate = parsedBy(
-  parseRate,
-  rateForm,
-  (text) => isOfUnit(text) ? rateForm : `${rateForm}: the periods are s, min, h and day`,
-);
-const budgetForm =
-  'expected a budget such as "5M/month" (tokens) or "50 USD/month", or a list with one of each';
-
-/** Explains a text that is no budget: its period, its currency, or its form. */
-function explainBudget(text: string): string {
-  if (!/\/(?:day|month)$/.test(text)) {
-    return 'expected a budget by day or month, such as "5M/month" or "50 USD/month": ' +
-      "there are no other periods";
-  }
-  const isMoney = /[^ -~]|\$|(?<![a-z])[a-z]{3}\//i.test(text.replace(/\/(?:day|month)$/, "/"));
-  return isMoney
-    ? 'expected money such as "50 USD/month": an amount, one space, and three capital letters'
-    : budgetForm;
-}
+const rate = parsedBy(parseRate, RATE_FORM, explainRate);
 
 const oneBudget = parsedBy(
   (text) => parseMoneyBudget(text) ?? parseBudget(text),
-  budgetForm,
+  BUDGET_FORM,
   explainBudget,
 );
 const isMoney = (budget: Budget): budget is MoneyBudget => "currency" in budget;
 const budgets = v.pipe(
   v.union(
-    [v.pipe(oneBudget, v.transform((budget) => [budget])), v.array(oneBudget, budgetForm)],
-    ({ input }) => typeof input === "string" ? explainBudget(input) : budgetForm,
+    [v.pipe(oneBudget, v.transform((budget) => [budget])), v.array(oneBudget, BUDGET_FORM)],
+    ({ input }) => typeof input === "string" ? explainBudget(input) : BUDGET_FORM,
   ),
-  v.nonEmpty(budgetForm),
+  v.nonEmpty(BUDGET_FORM),
   v.check(
     (list) => new Set(list.map(isMoney)).size === list.length,
     "expected one budget of tokens, and one of money",
   ),
 );
-const countForm = "expected a whole number from 1 to 1000000";
 
 const form = 'expected an object such as { requests: "600/min" }';
 const entries = {
@@ -128,22 +108,22 @@ const entries = {
   tokens: about(v.optional(rate), "Tokens in a window, such as 100k/min"),
   concurrency: v.optional(about(
     v.pipe(
-      v.number(countForm),
-      v.integer(countForm),
-      v.minValue(1, countForm),
-      v.maxValue(1e6, countForm),
+      v.number(COUNT_FORM),
+      v.integer(COUNT_FORM),
+      v.minValue(1, COUNT_FORM),
+      v.maxValue(1e6, COUNT_FORM),
     ),
     "Exchanges that are open at once",
   )),
   budget: about(
     v.optional(budgets),
-    "Tokens or money in a day or month (UTC), such as 5M/month or 50 USD/month; " +
+    "Tokens or money in a day, a week from Monday, or a month (UTC), such as 5M/month or 50 USD/month; " +
       "a list for one of each",
   ),
   mode: v.optional(about(
     v.picklist(["enforce", "observe", "strict"], 'expected "enforce", "observe" or "strict"'),
     "`observe` counts without refusing; `strict` also refuses calls that could exceed a limit " +
-      "with their maximum use; `enforce` if left out",
+      "with their maximum use. Left out: `enforce`",
   )),
 } satisfies Readonly<Record<keyof Entries, unknown>>;
 
@@ -173,6 +153,15 @@ export const LimitPatchSchema: v.GenericSchema<unknown, LimitSet> = v.pipe(
       : rest;
   }),
 );
+
+/** Merges changed limits into the current ones. Returns `undefined` if none remains. */
+export function mergeLimits(
+  current: LimitSet | undefined,
+  patch: LimitSet,
+): LimitSet | undefined {
+  const merged = { ...current, ...patch };
+  return Object.values(merged).some((limit) => limit !== undefined) ? merged : undefined;
+}
 
 /** Writes limits in the form of settings. {@link LimitSetSchema} reads them as the same limits. */
 export function toLimitsJson(limits: LimitSet): WrittenLimits {

@@ -68,7 +68,7 @@ const port = v.pipe(
   v.integer(portForm),
   v.minValue(0, portForm),
   v.maxValue(65535, portForm),
-  v.description("0 for any free one"),
+  v.description("Port; 0 for any free one"),
 );
 const hostname = v.optional(about(nonEmpty, "Name or address of an interface"), "127.0.0.1");
 
@@ -81,7 +81,7 @@ export const ListenSchema: v.GenericSchema<ListenInput, ListenConfig> = strictOb
       cert: about(nonEmpty, "PEM file of the certificate, relative to the configuration"),
       key: about(nonEmpty, "PEM file of its private key, relative to the configuration"),
     }, "expected an object with cert and key"),
-    "With it the listener speaks https",
+    "Certificate for https; without it the listener uses http",
   )),
 }, "expected an object");
 
@@ -92,7 +92,7 @@ export const AdminSchema: v.GenericSchema<AdminInput, AdminConfig> = strictObjec
   token: v.optional(
     about(
       secret,
-      "The token of operators; needed beyond this machine, and for keys, usage and the console",
+      "The token of operators. It is needed if other machines can reach the listener, and for keys, usage and the console",
     ),
   ),
 }, "expected an object with a port");

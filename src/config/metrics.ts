@@ -39,8 +39,8 @@ export const MetricsSchema: v.GenericSchema<MetricsInput, MetricsConfig> = v.pip
         ], form),
         false,
       ),
-      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for this number; ` +
-        "further ones count as `(other)`",
+      `Metrics of each gateway key: \`true\` for at most ${DEFAULT_MAX_KEYS} keys, or this number of ` +
+        "keys. Further keys count together as `(other)`",
     ),
   }, "expected an object"),
   v.transform(({ byKey }) => {

@@ -18,6 +18,20 @@ export interface PriceSettings {
   readonly providers: Readonly<Record<string, Pick<ProviderConfig, "prices" | "statesCost">>>;
 }
 
+/** Lists the tables of prices in a configuration, each with its path. */
+export function listPriceTables(
+  { prices, providers }: PriceSettings,
+): (readonly [path: readonly string[], table: Prices])[] {
+  const own = Object.entries(providers).map(([name, provider]) =>
+    [["providers", name, "prices"], provider.prices ?? {}] as const
+  );
+  return [[["prices"], prices], ...own];
+}
+
+function hasPrices(table: Prices | undefined): boolean {
+  return table !== undefined && Object.keys(table).length > 0;
+}
+
 /** The provider that answered a call, and the model that the caller named. */
 export interface PricedModel {
   readonly provider: string;
@@ -36,9 +50,11 @@ export class PriceBook {
   /** True if costs are known: a model has a price, or a provider's statements are used. */
   get hasCosts(): boolean {
     const { prices, providers } = this.#settings;
-    const hasPrices = (table: Prices = {}) => Object.keys(table).length > 0;
-    return hasPrices(prices) ||
-      Object.values(providers).some((each) => hasPrices(each.prices) || each.statesCost === true);
+    if (hasPrices(prices)) return true;
+    for (const provider of Object.values(providers)) {
+      if (provider.statesCost === true || hasPrices(provider.prices)) return true;
+    }
+    return false;
   }
 
   /** Finds the price of a model. The provider's own prices have precedence. */

@@ -175,14 +175,16 @@ const day = v.pipe(
 const factorWhen = {
   tier: v.optional(about(shortText, "The tier that served the call, as the answer names it")),
   geo: v.optional(about(shortText, "The region, as the answer or the provider's region names it")),
-  since: v.optional(about(time, "First time")),
-  until: v.optional(about(time, "The time after the last one")),
+  since: v.optional(about(time, "Time from which the row applies")),
+  until: v.optional(about(time, "Time from which the row no longer applies")),
 };
 const rowWhen = v.pipe(
   strictObject({
     ...factorWhen,
     over: v.optional(about(tokens, "The input has more tokens than this, caches included")),
-    from: v.optional(about(tokens, "The input has at least so many tokens, caches included")),
+    from: v.optional(
+      about(tokens, "The input has at least this number of tokens, caches included"),
+    ),
     hours: v.optional(
       v.pipe(
         v.array(
@@ -192,8 +194,8 @@ const rowWhen = v.pipe(
                 v.pipe(v.array(day), v.minLength(1, "expected at least one day")),
                 "Days of the week, 0 for Sunday",
               ),
-              from: about(minute, "First minute, UTC"),
-              to: about(minute, "The minute after the last one, UTC"),
+              from: about(minute, "Start in UTC, such as 01:00"),
+              to: about(minute, "End in UTC, such as 04:00"),
             }),
             v.check(({ from, to }) => from < to, "expected an end after the start"),
           ),
@@ -311,7 +313,7 @@ const pricesForm = 'expected an object such as { "gpt-4o": { "input": 2.5, "outp
 const fileForm = "expected the path of a file, or the price of a model of this name";
 const file = v.optional(about(
   v.union([nonEmpty, PriceSchema], fileForm),
-  "A file with prices, relative to the configuration; prices next to it come first",
+  "A file with prices, relative to the configuration. Prices next to this setting override those in the file",
 ));
 
 /** Refuses names that no model has, and a file that was not read. */

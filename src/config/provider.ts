@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import { AddressSchema } from "./address.ts";
-import { CREDENTIAL_HEADERS, credentialOf } from "./credential.ts";
+import { CREDENTIAL_HEADERS, findCredentialHeader } from "./credential.ts";
 import { type DurableConfig, type DurableInput, DurableSchema } from "./durable.ts";
 import {
   type EgressConfig,
@@ -13,14 +13,19 @@ import {
   ProviderEgressSchema,
   type StatedEgress,
 } from "./egress.ts";
+import { type HeldKeyInput, HeldKeySchema, type HeldKeySource } from "./held_key.ts";
 import { type HeadersConfig, type HeadersInput, HeadersSchema } from "./headers.ts";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
-import { explainMissingPath, explainUpstream, PRESETS, UPSTREAM_FORM } from "./presets.ts";
+import { explainUpstream, PRESETS, UPSTREAM_FORM } from "./presets.ts";
 import { type Decimal, type Prices, PricesSchema, rate } from "./prices.ts";
 import { toIssuePath } from "./issue.ts";
+import { findMisshaped, SHAPE_SETTINGS, type ShapeName, ShapeSchema } from "./shape.ts";
 import { about, duration, durationForm, nonEmpty, shortText, strictObject } from "./schema.ts";
 import { parseDuration } from "./units.ts";
+
+/** Charge for a call whose answer did not begin before a deadline of its provider. */
+export type TimeoutCharge = "nothing" | "input" | "reservation";
 
 /** One provider. */
 export interface ProviderConfig extends
@@ -35,6 +40,7 @@ export interface ProviderConfig extends
     | "tiers"
     | "maxCalls"
     | "callPrices"
+    | "chargeTimeouts"
   > {
   /**
    * `host`, `host:port`, `*.suffix` or `*` in lower case, each with or without a path before `/v1`.
@@ -42,6 +48,8 @@ export interface ProviderConfig extends
   readonly hosts: readonly string[];
   /** Base URLs of equivalent replicas, without a slash at their ends; at least one. */
   readonly upstreams: readonly string[];
+  /** Shape of its addresses: the paths that callers use. */
+  readonly shape: ShapeName;
   /** Groups of operations that callers can use. */
   readonly operations: readonly WrittenGroup[];
   /** Check of messages and their order: `ordered` by the gateway, `any` only by the provider. */
@@ -76,6 +84,8 @@ export interface ProviderConfig extends
   readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
   /** True if callers can send `<gateway key>~<upstream key>` instead of the upstream key. */
   readonly combinedKey: boolean;
+  /** Source of a key for callers that send none, and that are allowed to use it. */
+  readonly upstreamKey?: HeldKeySource | undefined;
   /** Headers of its calls, in addition to the headers that are always forwarded. */
   readonly headers?: HeadersConfig | undefined;
   /** Durable exchanges. Default: none. */
@@ -93,6 +103,8 @@ export interface ProviderInput {
   readonly hosts?: readonly string[] | undefined;
   /** A base URL, several URLs of equivalent replicas, or the short name of a known provider. */
   readonly upstream: string | readonly string[];
+  /** Shape of its addresses: the paths that callers use. Default: `v1`. */
+  readonly shape?: ShapeName | undefined;
   /** Check of messages and their order: `ordered` by the gateway, `any` only by the provider. */
   readonly messages?: "ordered" | "any" | undefined;
   /** Groups of operations that callers can use. Default: `default`. */
@@ -124,6 +136,8 @@ export interface ProviderInput {
    * false.
    */
   readonly combinedKey?: boolean | undefined;
+  /** Source of a key for callers that send none, and that are allowed to use it. Default: none. */
+  readonly upstreamKey?: HeldKeyInput | undefined;
   /** `ask` if the gateway requests the tokens of streams for callers that do not. */
   readonly usage?: "ask" | undefined;
   /** Headers of its calls, in addition to the headers that are always forwarded. */
@@ -157,6 +171,11 @@ export interface ProviderInput {
    * `{ "batches": 0.5 }`. Without it, keys with limits of tokens or money cannot use them.
    */
   readonly callPrices?: Readonly<Record<string, Decimal>> | undefined;
+  /**
+   * Charge for a call whose answer did not begin before a deadline: all that was reserved for it, its
+   * input, or nothing. Default: `reservation`, which strict limits always charge.
+   */
+  readonly chargeTimeouts?: TimeoutCharge | undefined;
 }
 
 const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
@@ -175,10 +194,6 @@ const upstream = v.pipe(
     const { username, password, search, hash } = new URL(text);
     return username + password + search + hash === "" && !/[\s?#]/.test(text);
   }, "expected a URL without credentials, query and fragment"),
-  v.check(
-    (text) => explainMissingPath(text) === undefined,
-    ({ input }) => explainMissingPath(input) ?? UPSTREAM_FORM,
-  ),
 );
 
 /** The defaults. OpenAI's client libraries wait ten minutes for a header. */
@@ -209,16 +224,15 @@ const deadlines = v.pipe(
     firstByte: about(duration(DEADLINES.firstByte), "Until its answer begins"),
     firstEvent: about(
       duration(DEADLINES.firstEvent),
-      "From then until the first event of a stream; before it, comments count as speech",
+      "From then until the first event of a stream; comments are no events",
     ),
     idle: about(
       duration(DEADLINES.idle),
-      "The longest silence in an answer; after the first event of a stream, " +
-        "comments do not count as speech",
+      "The longest silence in an answer. Comments end a silence only before the first event of a stream",
     ),
     total: about(
       duration(DEADLINES.total),
-      "For the answer as a whole; shortens the others that are left out",
+      "For the whole answer; a smaller value also shortens the other deadlines that are left out",
     ),
   }, "expected an object"),
   checkBound("connect", "firstByte"),
@@ -242,7 +256,9 @@ const tokenCount = v.pipe(
   v.maxValue(1e9, countForm),
 );
 
-const NO_KEY = "Callers send their own key of the provider with each call, so leave it out";
+const NO_KEY =
+  "Callers send their own provider key with each call. To let the gateway hold a key for " +
+  "them, set upstreamKey";
 /** Names that other programs have for settings of a provider. */
 const HINTS: Readonly<Record<string, string>> = {
   apiKey: NO_KEY,
@@ -278,6 +294,7 @@ const entries = {
     ),
     "A base URL, several of equal replicas, or the short name of a known provider",
   ),
+  shape: ShapeSchema,
   keepAlive: v.optional(
     about(
       v.union(
@@ -291,7 +308,8 @@ const entries = {
   messages: v.optional(
     about(
       v.picklist(["ordered", "any"], 'expected "ordered" or "any"'),
-      "`any` leaves messages and their order to the provider: one has to be there",
+      "With `any`, only one message is required, and the provider decides about the rest; " +
+        "`ordered` also checks roles, contents and their order",
     ),
     "ordered",
   ),
@@ -307,14 +325,14 @@ const entries = {
   transport: v.optional(
     about(
       v.picklist(["http1", "fetch"], 'expected "http1" or "fetch"'),
-      "`fetch` calls it with the runtime's own client instead of the gateway's",
+      "The HTTP client that calls the provider: `http1` is the gateway's own, `fetch` the runtime's",
     ),
     "http1",
   ),
   egress: v.optional(
     about(
       ProviderEgressSchema,
-      "The way out to it, beyond `egress` for all providers; `off` for none of those",
+      "How calls leave to it; overrides `egress` for all providers. `off`: none of those apply",
     ),
   ),
   credential: v.optional(about(
@@ -333,10 +351,15 @@ const entries = {
     ),
     false,
   ),
+  upstreamKey: about(
+    v.optional(HeldKeySchema),
+    "Source of a key that the gateway holds, for callers that send none and have `heldKeys`: " +
+      '`{ "file": … }`, `{ "env": … }` or `{ "exec": […] }`',
+  ),
   usage: v.optional(about(
     v.picklist(["ask"], 'expected "ask"'),
-    "With `ask` the gateway asks for the tokens of streamed completions whose callers do not, " +
-      "and removes the chunk that states them: the only change that it makes to bytes",
+    "With `ask`, the gateway asks the provider to state the tokens of streamed completions if the " +
+      "caller does not, and removes that chunk. Nothing else changes bytes",
   )),
   headers: v.optional(HeadersSchema),
   durable: v.optional(
@@ -345,8 +368,8 @@ const entries = {
   limits: v.optional(about(LimitSetSchema, "Limits that all keys share")),
   maxOutput: v.optional(about(
     tokenCount,
-    "The most tokens that one answer has: " +
-      "caps the maximum that callers state, and replaces a missing one",
+    "The most tokens that one answer can have. It limits the maximum that callers state, " +
+      "and replaces a missing one",
   )),
   maxInput: v.optional(about(
     tokenCount,
@@ -366,19 +389,37 @@ const entries = {
   )),
   tiers: v.optional(about(
     v.array(shortText, "expected an array of strings"),
-    "Tiers that can serve a call that asks for none. Budgets reserve the price of the dearest",
+    "Tiers that can serve a call that asks for none. Budgets reserve the highest of their prices",
   )),
   maxCalls: v.optional(about(
     tokenCount,
-    "The most calls of tools by its models in one call, if the caller sets no maximum",
+    "The most tool calls that its models make within one call, if the caller sets no maximum",
   )),
   callPrices: v.optional(about(
     v.record(shortText, rate, 'expected an object such as { "batches": 0.5 }'),
     "Price of one call of an operation or group whose answers state no usage, such as `batches`. " +
-      "Without it, keys with limits of tokens or money cannot use these",
+      "Without it, keys with limits of tokens or money cannot use such operations",
+  )),
+  chargeTimeouts: v.optional(about(
+    v.picklist(
+      ["nothing", "input", "reservation"],
+      'expected "nothing", "input" or "reservation"',
+    ),
+    "Charge for a call whose answer did not begin before a deadline: `nothing`, its `input`, or its " +
+      "`reservation`. Left out: `reservation`, which strict limits always charge",
   )),
 };
-const provider = strictObject(entries, "expected an object", HINTS);
+const settings = strictObject(entries, "expected an object", HINTS);
+
+const provider = v.pipe(
+  settings,
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    for (const [path, message] of findMisshaped(dataset.value)) {
+      addIssue({ message, path: toIssuePath(dataset.value, path) });
+    }
+  }),
+);
 
 /** Returns a provider's own host for local use; `*` for the only provider. */
 function defaultHosts(name: string, isOnly: boolean): string[] {
@@ -401,7 +442,8 @@ function toProvider(parsed: ParsedProvider, hostsElse: readonly string[]): Provi
     hosts: hosts ?? hostsElse,
     upstreams,
     keepAliveMs: keepAlive,
-    credential: credential ?? credentialOf(upstreams),
+    credential: credential ?? SHAPE_SETTINGS[rest.shape].credential ??
+      findCredentialHeader(upstreams),
   };
 }
 

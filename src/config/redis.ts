@@ -70,7 +70,8 @@ export interface RedisAddress {
 }
 
 /** Redis's own default ports. */
-const [REDIS_PORT, SENTINEL_PORT] = [6379, 26379];
+const REDIS_PORT = 6379;
+const SENTINEL_PORT = 26379;
 /** Default deadline of a call. A server nearby needs less than a millisecond. */
 const DEFAULT_TIMEOUT = "50ms";
 /** Longest deadline, for which a caller waits if Redis fails. Milliseconds. */
@@ -151,8 +152,8 @@ const node = v.pipe(
 );
 
 const [username, password] = [
-  v.optional(about(nonEmpty, "User of the servers' ACL, where the URL names none")),
-  v.optional(about(nonEmpty, "Password of the servers, where the URL has none")),
+  v.optional(about(nonEmpty, "ACL user of the servers, if the URL names none")),
+  v.optional(about(nonEmpty, "Password of the servers, if the URL has none")),
 ];
 const sentinel = strictObject({
   name: about(
@@ -166,7 +167,7 @@ const sentinel = strictObject({
     ),
     "Addresses of Sentinels; they name the others",
   ),
-  username: v.optional(about(nonEmpty, "User of the Sentinels' own ACL")),
+  username: v.optional(about(nonEmpty, "ACL user of the Sentinels")),
   password: v.optional(about(nonEmpty, "Password of the Sentinels")),
 }, "expected an object with name and nodes");
 
@@ -174,7 +175,7 @@ const tls = strictObject({
   ca: v.optional(
     about(nonEmpty, "PEM file of the authorities to trust, instead of the runtime's own"),
   ),
-  cert: v.optional(about(nonEmpty, "PEM file of the certificate that this gateway shows")),
+  cert: v.optional(about(nonEmpty, "PEM file of the client certificate of this gateway")),
   key: v.optional(about(nonEmpty, "PEM file of its private key")),
 }, "expected an object with ca, or with cert and key");
 
@@ -245,7 +246,7 @@ const settings = v.pipe(
     ),
     cluster: v.optional(about(
       v.pipe(v.array(url, "expected an array of URLs"), v.nonEmpty("expected at least one URL")),
-      "URLs of some nodes of a Cluster; they name the others",
+      "URLs of some nodes of a Cluster; these report all others",
     )),
     sentinel: v.optional(about(sentinel, "Sentinels, which name the primary")),
     username,
@@ -255,8 +256,8 @@ const settings = v.pipe(
     ),
     gateways: v.optional(about(
       v.pipe(v.number(COUNT_FORM), v.integer(COUNT_FORM), v.minValue(1, COUNT_FORM)),
-      "Processes of gateways to go by until Redis has told the number, " +
-        "where none is remembered: 10 if left out",
+      "Number of gateway processes to expect until Redis reports it, if no earlier number is known. " +
+        "Left out: 10",
     )),
     timeout,
   }, URL_FORM),

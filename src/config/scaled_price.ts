@@ -88,12 +88,15 @@ export function scaledOf(price: Price): ScaledPrice {
   if (scaled !== undefined) return scaled;
   const { rows = [], factors = [], cached, cacheRead = cached } = price;
   const flat: Rates = { ...price, ...(cacheRead !== undefined && { cacheRead }) };
-  const first = { when: {}, rates: scaleRates(flat) };
-  const others = rows.map(({ when = {}, rates }) => ({ when, rates: scaleRates(rates) }));
-  scaled = {
-    rows: Object.keys(first.rates).length === 0 ? others : [first, ...others],
-    factors: factors.map(({ when, times }) => ({ when, times: scale(times, FACTOR_DECIMALS) })),
-  };
+  const flatRates = scaleRates(flat);
+  const scaledRows: ScaledRow[] = [];
+  if (Object.keys(flatRates).length > 0) scaledRows.push({ when: {}, rates: flatRates });
+  for (const { when = {}, rates } of rows) scaledRows.push({ when, rates: scaleRates(rates) });
+  const scaledFactors = factors.map(({ when, times }) => ({
+    when,
+    times: scale(times, FACTOR_DECIMALS),
+  }));
+  scaled = { rows: scaledRows, factors: scaledFactors };
   read.set(price, scaled);
   return scaled;
 }
@@ -133,9 +136,10 @@ export function findApplied(price: Price, tariff: Tariff, at: number): Applied |
   const row = rows.findLast(({ when }) => isRowMet(when, tariff, at));
   if (row === undefined) return "row";
   const met = factors.filter(({ when }) => isFactorMet(when, tariff, at));
-  const [tier, geo] = [tierOf(tariff.tier), geoOf(tariff.geo)];
   const named = [row, ...met].map(({ when }) => when);
+  const tier = tierOf(tariff.tier);
   if (tier !== "" && !named.some((when) => when.tier === tier)) return "tier";
-  const isGeoPriced = geo === "" || named.some((when) => when.geo === geo);
-  return isGeoPriced ? { rates: row.rates, factors: met.map(({ times }) => times) } : "geo";
+  const geo = geoOf(tariff.geo);
+  if (geo !== "" && !named.some((when) => when.geo === geo)) return "geo";
+  return { rates: row.rates, factors: met.map(({ times }) => times) };
 }

@@ -12,15 +12,18 @@ export interface Rate {
   readonly windowMs: number;
 }
 
-/** A limit within a calendar day or month (UTC). */
+/** A limit within a day, a week or a month of the calendar (UTC). */
 export interface Budget {
   /** Maximum in one period. */
   readonly limit: number;
-  /** Period of the calendar, in UTC. */
-  readonly period: "day" | "month";
+  /** Period of the calendar, in UTC. A week begins on Monday (ISO 8601). */
+  readonly period: "day" | "week" | "month";
 }
 
-/** Money within a calendar day or month (UTC). */
+/** The periods of budgets. */
+export const PERIODS: readonly Budget["period"][] = ["day", "week", "month"];
+
+/** Money within a day, a week or a month of the calendar (UTC). */
 export interface MoneyBudget extends Budget {
   /** Maximum in one period, in whole units of 10^-9 of the currency. */
   readonly limit: number;
@@ -55,15 +58,24 @@ const COUNTS: Readonly<Record<string, number>> = { k: 1000, M: 1e6, G: 1e9 };
  * than 2,300,000.
  */
 const SOUND_DIGITS = 15;
+/** A number with its unit, such as `1.5M`. */
+const MEASURE = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/;
+/** A rate, such as `600/min` or `5/10s`. */
+const RATE = /^([^/]+)\/([1-9][0-9]{0,3})?(s|min|h|day)$/;
+/** An amount of money, such as `0.5 EUR`. */
+const MONEY = /^([0-9]{1,7})(?:\.([0-9]{1,9}))? ([A-Z]{3})$/;
+const MAX_WINDOW_MS = 31 * DAY_MS;
 
 /**
  * Parses a number with one of the units; `NaN`, which no schema accepts as a number, for other
  * text.
  */
 function measure(text: string, units: Readonly<Record<string, number>>): number {
-  const [, amount, unit = ""] = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/.exec(text) ?? [];
+  const [, amount, unit = ""] = MEASURE.exec(text) ?? [];
   const factor = Object.hasOwn(units, unit) ? units[unit] : undefined;
-  return factor === undefined ? NaN : Number((Number(amount) * factor).toPrecision(SOUND_DIGITS));
+  if (factor === undefined) return NaN;
+  const product = Number(amount) * factor;
+  return Number(product.toPrecision(SOUND_DIGITS));
 }
 
 /** Reads a duration such as `5s`, `500ms` or `90d`. Milliseconds; `NaN` for other text. */
@@ -88,28 +100,47 @@ export function parseCount(text: string): number {
 
 /** Reads a rate such as `600/min`, `100k/h` or `5/10s`; `undefined` for other text. */
 export function parseRate(text: string): Rate | undefined {
-  const [, count = "", times, unit = ""] =
-    /^([^/]+)\/([1-9][0-9]{0,3})?(s|min|h|day)$/.exec(text) ?? [];
+  const [, count = "", times = "1", unit = ""] = RATE.exec(text) ?? [];
   const limit = parseCount(count);
-  const windowMs = Number(times ?? 1) * (WINDOWS[unit] ?? NaN);
-  return Number.isNaN(limit) || !(windowMs <= 31 * DAY_MS) ? undefined : { limit, windowMs };
+  const unitMs = WINDOWS[unit];
+  if (Number.isNaN(limit) || unitMs === undefined) return undefined;
+  const windowMs = Number(times) * unitMs;
+  return windowMs <= MAX_WINDOW_MS ? { limit, windowMs } : undefined;
 }
+
+const isPeriod = (text: string | undefined): text is Budget["period"] =>
+  PERIODS.some((period) => period === text);
 
 /** Reads a budget such as `5M/month` or `100k/day`; `undefined` for other text. */
 export function parseBudget(text: string): Budget | undefined {
-  const [, count = "", period] = /^([^/]+)\/(day|month)$/.exec(text) ?? [];
+  const [count = "", period, ...rest] = text.split("/");
   const limit = parseCount(count);
-  return Number.isNaN(limit) ? undefined : { limit, period: period === "day" ? "day" : "month" };
+  if (!isPeriod(period) || Number.isNaN(limit) || rest.length > 0) return undefined;
+  return { limit, period };
 }
 
 /** Reads a budget of money such as `50 USD/month` or `0.5 EUR/day`; `undefined` for other text. */
 export function parseMoneyBudget(text: string): MoneyBudget | undefined {
-  const [, whole = "", decimals = "", currency = "", period] =
-    /^([0-9]{1,7})(?:\.([0-9]{1,9}))? ([A-Z]{3})\/(day|month)$/.exec(text) ?? [];
-  const limit = Number(whole + decimals.padEnd(MONEY_DECIMALS, "0"));
-  const isInRange = limit >= 1 && limit <= MAX_MONEY * 10 ** MONEY_DECIMALS;
-  if (currency === "" || !isInRange) return undefined;
-  return { limit, period: period === "day" ? "day" : "month", currency };
+  const [written = "", period, ...rest] = text.split("/");
+  const money = parseMoney(written);
+  if (money === undefined || !isPeriod(period) || rest.length > 0) return undefined;
+  return { limit: money.amount, period, currency: money.currency };
+}
+
+/** An amount of money. */
+export interface Money {
+  /** Whole units of 10^-9 of the currency. */
+  readonly amount: number;
+  /** Currency by its three letters (ISO 4217). */
+  readonly currency: string;
+}
+
+/** Reads money such as `50 USD` or `0.5 EUR`; `undefined` for other text. */
+export function parseMoney(text: string): Money | undefined {
+  const [, whole = "", decimals = "", currency = ""] = MONEY.exec(text) ?? [];
+  const amount = Number(whole + decimals.padEnd(MONEY_DECIMALS, "0"));
+  const isInRange = amount >= 1 && amount <= MAX_MONEY * 10 ** MONEY_DECIMALS;
+  return currency !== "" && isInRange ? { amount, currency } : undefined;
 }
 
 /** Writes an amount in units of 10^-9 of a currency exactly, such as `0.5`. */
@@ -162,9 +193,14 @@ export function formatMoneyBudget({ limit, period, currency }: MoneyBudget): str
   return `${formatMoney(limit)} ${currency}/${period}`;
 }
 
+/** Returns the weekday of a day since 1970, which began on a Thursday: 0 for Monday. */
+const weekdayOf = (day: number): number => (((day + 3) % 7) + 7) % 7;
+
 /** Returns the start of a budget's period of the calendar (UTC), as {@link periodEnd} its end. */
 export function periodStart(period: Budget["period"], now: number): number {
-  if (period === "day") return Math.floor(now / DAY_MS) * DAY_MS;
+  const day = Math.floor(now / DAY_MS);
+  if (period === "day") return day * DAY_MS;
+  if (period === "week") return (day - weekdayOf(day)) * DAY_MS;
   const date = new Date(now);
   return Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1);
 }
@@ -174,7 +210,8 @@ export function periodStart(period: Budget["period"], now: number): number {
  * Milliseconds since 1970, like `now`.
  */
 export function periodEnd(period: Budget["period"], now: number): number {
-  if (period === "day") return (Math.floor(now / DAY_MS) + 1) * DAY_MS;
+  if (period === "day") return periodStart(period, now) + DAY_MS;
+  if (period === "week") return periodStart(period, now) + 7 * DAY_MS;
   const date = new Date(now);
   return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1);
 }

@@ -15,6 +15,12 @@ export interface UsageConfig {
   readonly daysMs: number;
 }
 
+/** The bounds of stored usage. */
+export interface UsageBounds extends UsageConfig {
+  /** Maximum number of rows with attribution of a key in an hour or day. Default: 1,000. */
+  readonly maxAttributed?: number | undefined;
+}
+
 /** These times as written in the configuration. */
 export interface UsageInput {
   /** Time for which each hour is kept, such as `8d`. */

@@ -1,5 +1,5 @@
 /**
- * Settings that are valid and have no effect, and prices that are probably incomplete. `sallyport
+ * Settings that are valid and have no effect or are probably not meant, and incomplete prices. `sallyport
  * check` lists them. A gateway starts with them.
  *
  * @module
@@ -7,6 +7,7 @@
 import type { Config } from "./config.ts";
 import type { Misfit } from "./cross_checks.ts";
 import { findMissingWrites } from "./cache_write_prices.ts";
+import { noteOnBudget } from "./limit_forms.ts";
 import type { LimitSet } from "./limit_set.ts";
 
 /** Limits with the path of their setting. */
@@ -50,11 +51,17 @@ function findIdleMode([path, limits]: Found): Misfit[] {
   }];
 }
 
-/** Finds settings without an effect and incomplete prices, with the reasons. */
+/** Finds budgets of so few tokens that money was probably meant. */
+function findSmallBudget([path, limits]: Found): Misfit[] {
+  const message = noteOnBudget(limits.budget?.limit);
+  return message === undefined ? [] : [{ path: [...path, "budget"], message }];
+}
+
+/** Finds settings without an effect, budgets that are probably not meant, and incomplete prices, with the reasons. */
 export function findWarnings(config: Config): Misfit[] {
-  const { admin, alerts, identity = [], keys, metrics } = config;
+  const { admin, alerts, attribution, identity = [], keys, metrics } = config;
   const limits = listLimits(config);
-  const warnings = limits.flatMap(findIdleMode);
+  const warnings = limits.flatMap((each) => [...findIdleMode(each), ...findSmallBudget(each)]);
   for (const [index, issuer] of identity.entries()) {
     if (issuer.admin === undefined || admin !== undefined) continue;
     warnings.push({
@@ -73,6 +80,12 @@ export function findWarnings(config: Config): Misfit[] {
   if (metrics.maxKeys > 0 && admin === undefined) {
     warnings.push({
       path: ["metrics", "byKey"],
+      message: "has no effect without admin, the listener that serves metrics",
+    });
+  }
+  if (attribution.metrics.length > 0 && admin === undefined) {
+    warnings.push({
+      path: ["attribution", "metrics"],
       message: "has no effect without admin, the listener that serves metrics",
     });
   }

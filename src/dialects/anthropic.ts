@@ -4,24 +4,25 @@
  *
  * @module
  */
-import { type ErrorFacts, ERRORS, type GatewayError } from "../errors/gateway_error.ts";
+import { ERRORS } from "../errors/codes.ts";
+import type { ErrorFacts, GatewayError } from "../errors/gateway_error.ts";
 import {
   mergeCounts,
   type MessageCounts,
   readMessageUsage,
-  toMessageUsage,
+  sumMessageUsage,
 } from "./anthropic_usage.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
 import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
-import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
+import { createParsedTypes, type EventData, TypedEventScanner } from "./typed_events.ts";
 import { fieldOf } from "./usage_classes.ts";
 
 /**
  * The types that `readEvent` needs. Most events of other types are not parsed, except errors and
  * events that do not begin with their type.
  */
-const TYPES = tellingTypes("message_start", "message_delta", "message_stop");
+const TYPES = createParsedTypes("message_start", "message_delta", "message_stop");
 
 /** Watches one stream of a message. */
 class MessageScanner extends TypedEventScanner {
@@ -41,7 +42,7 @@ class MessageScanner extends TypedEventScanner {
   /** Adds the usage of an event. A provider states running totals. */
   #add(message: unknown): void {
     this.#counts = mergeCounts(this.#counts, fieldOf(message, "usage"));
-    this.usage = toMessageUsage(this.#counts);
+    this.usage = sumMessageUsage(this.#counts);
   }
 
   toErrorEvent(error: GatewayError): string {

@@ -10,10 +10,10 @@ import {
   divideInput,
   divideOutput,
   fieldOf,
-  geoOf,
   isCount,
   nameOf,
-  tierOf,
+  readServedGeo,
+  readServedTier,
   toTariff,
   toUsage,
 } from "./usage_classes.ts";
@@ -157,7 +157,10 @@ function sortRuns(counts: MessageCounts): { inside: readonly Run[]; beside: read
 
 /** The fields of a usage that add up. */
 function sumUp(all: readonly MessageCounts[]) {
-  let [input, output, cached, thinking] = [0, 0, 0, 0];
+  let input = 0;
+  let output = 0;
+  let cached = 0;
+  let thinking = 0;
   for (const counts of all) {
     const { isCredited } = counts;
     const read = (counts.cached ?? 0) + (isCredited === true ? writtenOf(counts) : 0);
@@ -170,15 +173,15 @@ function sumUp(all: readonly MessageCounts[]) {
 }
 
 /** Makes the usage of a message; `undefined` if its tokens are not stated yet. */
-export function toMessageUsage(counts: MessageCounts): TokenUsage | undefined {
+export function sumMessageUsage(counts: MessageCounts): TokenUsage | undefined {
   if (!isRun(counts)) return undefined;
   const { inside, beside } = counts.iterations === undefined
     ? { inside: [], beside: [] }
     : sortRuns(counts);
   const { input, output, cached, thinking } = sumUp([counts, ...beside]);
   const tariff = {
-    tier: counts.speed === "fast" ? "fast" : tierOf(counts.tier),
-    geo: geoOf(counts.geo),
+    tier: counts.speed === "fast" ? "fast" : readServedTier(counts.tier),
+    geo: readServedGeo(counts.geo),
   };
   const own: readonly UsagePart[] = inside.length > 0
     ? inside.map((run) => named(run, toPart({ ...run, isCredited: isPaid(run, counts) }, tariff)))
@@ -214,7 +217,7 @@ function withSearches(parts: readonly UsagePart[], searches = 0): readonly Usage
 
 /** Reads the usage of a plain message. */
 export function readMessageUsage(message: unknown): TokenUsage | undefined {
-  return toMessageUsage(readCounts(fieldOf(message, "usage")));
+  return sumMessageUsage(readCounts(fieldOf(message, "usage")));
 }
 
 /** Returns whether an object of usage has this form. */

@@ -9,11 +9,11 @@ import {
   mergeCounts,
   type MessageCounts,
   readMessageUsage,
-  toMessageUsage,
+  sumMessageUsage,
 } from "./anthropic_usage.ts";
 import { GeminiUsage, readInteraction } from "./gemini_usage.ts";
-import { readUsage as readChatUsage } from "./openai_chat.ts";
-import { readUsage as readResponseUsage } from "./openai_responses.ts";
+import { readChatUsage } from "./openai_chat.ts";
+import { readResponsesUsage } from "./openai_responses.ts";
 import { readTokens } from "./openai_usage.ts";
 import { readBedrock, readBilledUnits, readUnits } from "./other_usage.ts";
 import { addTokens } from "./token_usage.ts";
@@ -25,8 +25,8 @@ const RESPONSE_ENDS: readonly unknown[] = [
   "response.incomplete",
   "response.failed",
 ];
-/** Tier of a batch. Its usage does not name it. */
-const BATCH = "batch";
+/** Tier of all requests in a batch. Not every provider names it. */
+export const BATCH_TIER = "batch";
 
 /** Reads the usage of an answer, or of an event that states all of it. */
 function readWhole(answer: unknown, json: string): TokenUsage | undefined {
@@ -35,13 +35,13 @@ function readWhole(answer: unknown, json: string): TokenUsage | undefined {
     readInteraction(usage);
   if (single !== undefined) return single;
   if (fieldOf(answer, "object") === "batch") {
-    const batch = readTokens(usage, ["input_tokens", "output_tokens"], { json, tier: BATCH });
+    const batch = readTokens(usage, ["input_tokens", "output_tokens"], { json, tier: BATCH_TIER });
     return batch?.total === 0 ? undefined : batch;
   }
   if (isMessageUsage(usage)) return readMessageUsage(answer);
   return countIn(usage, "input_tokens") === undefined
     ? readChatUsage(answer, json)
-    : readResponseUsage(answer, json);
+    : readResponsesUsage(answer, json);
 }
 
 /** Collects the usage of one answer, from its events or from all of it. */
@@ -75,7 +75,7 @@ export class AnyUsage {
         tier: fieldOf(response, "service_tier"),
       }));
     } else if (RESPONSE_ENDS.includes(type)) {
-      this.#latest = readResponseUsage(response, json) ?? this.#latest;
+      this.#latest = readResponsesUsage(response, json) ?? this.#latest;
     } else if (fieldOf(fieldOf(data, "result"), "type") === "succeeded") {
       this.#add(readMessageUsage(message));
     } else {
@@ -87,7 +87,7 @@ export class AnyUsage {
 
   /** The usage so far. */
   get usage(): TokenUsage | undefined {
-    const message = this.#message && toMessageUsage(this.#message);
+    const message = this.#message && sumMessageUsage(this.#message);
     const usage = this.#gemini.usage ?? message ?? this.#sum ?? this.#latest;
     const model = this.#model;
     if (usage === undefined || model === undefined) return usage;

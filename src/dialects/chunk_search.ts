@@ -46,7 +46,7 @@ function valueAfter(bytes: Uint8Array, at: number): number {
 }
 
 /** Checks for one of the keys, closed by the quote just before `at`, with a value that matters. */
-function endsTelling(bytes: Uint8Array, at: number): boolean {
+function endsSearchedKey(bytes: Uint8Array, at: number): boolean {
   const start = at - LENGTH;
   if (startsWithAt(bytes, REASON, start)) {
     const value = valueAfter(bytes, at);
@@ -64,7 +64,8 @@ const BACKSLASH = 0x5c;
 const U = 0x75;
 const ZERO = 0x30;
 /** The digits after `\u00` of letters and the underscore. */
-const [FIVE, SEVEN] = [0x35, 0x37];
+const FIVE = 0x35;
+const SEVEN = 0x37;
 
 /**
  * Returns whether a chunk has an escape of a letter or an underscore: a key can be written with it.
@@ -89,7 +90,7 @@ function hasEscapedLetter(bytes: Uint8Array, start: number, end: number): boolea
  * are written in the same way
  * @returns Whether it must be parsed. Also true for a chunk with such a key elsewhere
  */
-export function isTelling(
+export function needsParsing(
   bytes: Uint8Array,
   start: number,
   end: number,
@@ -99,7 +100,9 @@ export function isTelling(
   for (let at = start + LENGTH - 1; at < end; at += LENGTH - 1) {
     const pair = ((bytes[at - 1] as number) << 8) | (bytes[at] as number);
     const distance = DISTANCES[pair] as number;
-    if (distance > 0 && bytes[at + distance - 1] === QUOTE && endsTelling(bytes, at + distance)) {
+    if (
+      distance > 0 && bytes[at + distance - 1] === QUOTE && endsSearchedKey(bytes, at + distance)
+    ) {
       return true;
     }
   }

@@ -318,7 +318,8 @@ const OUTPUT_KEYS: ReadonlySet<string> = new Set([
 
 /** Adds up the content of a parsed answer. */
 function countIn(answer: unknown): number {
-  let [textBytes, mediaBytes] = [0, 0];
+  let textBytes = 0;
+  let mediaBytes = 0;
   const addText = (text: string): void => {
     const bytes = utf8.encode(text);
     textBytes += weigh(bytes, 0, bytes.length);

@@ -16,10 +16,10 @@ export const MAX_KEPT_BYTES = 65_536;
 export interface StreamScanner {
   /** The number of non-empty `data` lines so far. */
   readonly payloads: number;
-  /** True once the last event of this dialect has passed, so that nothing can be lost after it. */
-  readonly isDone: boolean;
-  /** True once the answer in the stream has its end. */
+  /** True once the answer in the stream has its end. Its usage can still follow. */
   readonly isComplete: boolean;
+  /** True once the last event of this dialect has passed, so that nothing can be lost after it. */
+  readonly hasLastEvent: boolean;
   /** True after an error of the provider's own. */
   readonly hasError: boolean;
   /** Tokens as stated so far. Some providers state them once, others with every chunk. */
@@ -78,6 +78,17 @@ export interface UsageOptIn {
 
 /** Port: a dialect. */
 export interface Dialect {
+  /** Content type of its streams, in lower case. Default: `text/event-stream`. */
+  readonly streamType?: string;
+  /**
+   * Text that keeps a silent stream open between two events; empty if its clients accept none.
+   * Default: a comment.
+   */
+  readonly keepAlive?: string;
+  /** Reads the usage that headers of an answer state. Left out if they state none. */
+  readHeaderUsage?(
+    headers: { get(name: string): string | null | undefined },
+  ): TokenUsage | undefined;
   /**
    * Creates the scanner of one stream. @param answers The number of requested answers, at least 1
    */

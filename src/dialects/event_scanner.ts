@@ -205,7 +205,7 @@ export abstract class EventScanner {
     this.#keep(chunk, from, end);
     this.#lineBytes = 0;
     if (this.#isLongLine) {
-      if (this.#isLongData) this.#speak();
+      if (this.#isLongData) this.#endPayload();
       this.#isLongLine = this.#isLongData = false;
       return;
     }
@@ -238,7 +238,7 @@ export abstract class EventScanner {
     if (this.#data !== undefined || this.#skeleton !== undefined) this.#addData(bytes, value, end);
     else this.#setData(bytes, value, end);
     this.isAlike = this.#skeleton === undefined && this.#content.count(bytes, value, end);
-    this.#speak();
+    this.#endPayload();
     this.readLine(bytes, value, end);
   }
 
@@ -270,8 +270,11 @@ export abstract class EventScanner {
     skeleton.push(bytes, start, end);
   }
 
-  /** Counts a line of data, and reads the event's text if that has several lines or is long. */
-  #speak(): void {
+  /**
+   * Ends a line of data: counts it, and reads the event's text if that has several lines or is
+   * long.
+   */
+  #endPayload(): void {
     this.payloads++;
     if (this.#isNamedError) this.noteError();
     if (this.#skeleton === undefined) return;

@@ -12,7 +12,7 @@ import {
   fieldOf,
   listIn,
   nameOf,
-  tierOf,
+  readServedTier,
   toTariff,
   toUsage,
 } from "./usage_classes.ts";
@@ -39,7 +39,9 @@ function countOfKind(usage: unknown, lists: readonly string[], kind: string): nu
 function readTier(usage: unknown): string | undefined {
   const name = nameOf(fieldOf(usage, "trafficType")) ?? nameOf(fieldOf(usage, "serviceTier"));
   const tier = name?.toLowerCase().replace(/^(?:service_tier_|on_demand_)/, "");
-  return tier === "unspecified" || tier === "traffic_type_unspecified" ? undefined : tierOf(tier);
+  return tier === "unspecified" || tier === "traffic_type_unspecified"
+    ? undefined
+    : readServedTier(tier);
 }
 
 /** Names of the counts, and of the lists that divide them. */

@@ -11,6 +11,7 @@ import { AnyUsage, readAnyUsage } from "./any_usage.ts";
 import { countStream, countText } from "./content_count.ts";
 import type { AnswerMeter, Dialect, StreamScanner } from "./dialect.ts";
 import { EventScanner } from "./event_scanner.ts";
+import { readBedrockHeaders } from "./other_usage.ts";
 import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { WordSearch } from "./word_search.ts";
 
@@ -24,7 +25,7 @@ const utf8 = new TextDecoder();
 class OpaqueScanner extends EventScanner implements StreamScanner {
   override readonly hasErrorEvent: boolean = false;
   isComplete = false;
-  readonly isDone = false;
+  readonly hasLastEvent = false;
   #any: AnyUsage | undefined;
   #byteLength = 0;
 
@@ -92,6 +93,7 @@ export const OPAQUE: Dialect = {
   createMeter: () =>
     new PlainAnswerMeter(readAnyUsage, { count: countOutput, listDepth: SEARCHES_DEPTH }),
   readUsage: (answer) => readPlainUsage(answer, readAnyUsage),
+  readHeaderUsage: readBedrockHeaders,
   countOutput,
   toErrorBody: toErrorJson,
 };

@@ -7,7 +7,7 @@
  */
 import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
-import { isTelling } from "./chunk_search.ts";
+import { needsParsing } from "./chunk_search.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect, StreamScanner } from "./dialect.ts";
 import { EventScanner, isDoneLine } from "./event_scanner.ts";
@@ -34,7 +34,7 @@ const NAMES = ["prompt_tokens", "completion_tokens"] as const;
  * @param tier Tier of the answer. Default: `service_tier`
  * @returns Its tokens; `undefined` if none are stated, or if the numbers are not counts
  */
-export function readUsage(
+export function readChatUsage(
   answer: unknown,
   json?: string,
   tier: unknown = fieldOf(answer, "service_tier"),
@@ -56,17 +56,17 @@ function isEndOfAudio(audio: unknown): boolean {
 
 /** Watches one stream of chunks. */
 class ChunkScanner extends EventScanner implements StreamScanner {
-  isDone = false;
+  hasLastEvent = false;
   usage: TokenUsage | undefined;
   readonly #expected: number;
   /** The tier that the latest chunk stated. */
   #tier: string | undefined;
-  /** The choices that have begun, each with true if it has finished. */
+  /** The answers (`choices`) that have begun, each with true if it has finished. */
   readonly #choices = new Map<number, boolean>();
 
-  constructor(choices: number) {
+  constructor(answers: number) {
     super();
-    this.#expected = Math.floor(choices);
+    this.#expected = Math.floor(answers);
   }
 
   /**
@@ -74,15 +74,15 @@ class ChunkScanner extends EventScanner implements StreamScanner {
    * finish reason.
    */
   get isComplete(): boolean {
-    if (this.isDone) return true;
+    if (this.hasLastEvent) return true;
     if (this.#choices.size < this.#expected) return false;
     for (const hasFinished of this.#choices.values()) if (!hasFinished) return false;
     return true;
   }
 
   protected override readLine(bytes: Uint8Array, start: number, end: number): void {
-    if (isDoneLine(bytes, start, end)) this.isDone = true;
-    else if (this.#expected > 1 || isTelling(bytes, start, end, this.isAlike)) {
+    if (isDoneLine(bytes, start, end)) this.hasLastEvent = true;
+    else if (this.#expected > 1 || needsParsing(bytes, start, end, this.isAlike)) {
       this.readText(utf8.decode(bytes.subarray(start, end)));
     }
   }
@@ -92,7 +92,7 @@ class ChunkScanner extends EventScanner implements StreamScanner {
       const chunk = JSON.parse(json);
       if (chunk.error) this.hasError = true; // the same check as in the client libraries
       this.#tier = nameOf(chunk.service_tier) ?? this.#tier;
-      this.usage = readUsage(chunk, json, this.#tier) ?? this.usage;
+      this.usage = readChatUsage(chunk, json, this.#tier) ?? this.usage;
       for (const { index, finish_reason: reason, delta } of chunk.choices ?? []) {
         const choice = Number(index ?? 0);
         const hadFinished = this.#choices.get(choice);
@@ -115,9 +115,9 @@ class ChunkScanner extends EventScanner implements StreamScanner {
 
 /** The dialect of chat completions. */
 export const OPENAI_CHAT: Dialect = {
-  createScanner: (choices) => new ChunkScanner(choices),
-  createMeter: () => new PlainAnswerMeter(readUsage),
-  readUsage: (answer) => readPlainUsage(answer, readUsage),
+  createScanner: (answers) => new ChunkScanner(answers),
+  createMeter: () => new PlainAnswerMeter(readChatUsage),
+  readUsage: (answer) => readPlainUsage(answer, readChatUsage),
   countOutput: countPlainOutput,
   toErrorBody: toErrorJson,
 };

@@ -10,14 +10,14 @@ import type { Dialect } from "./dialect.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
 import { readTokens } from "./openai_usage.ts";
 import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
-import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
+import { createParsedTypes, type EventData, TypedEventScanner } from "./typed_events.ts";
 import { fieldOf, listIn, toMs, toUnits } from "./usage_classes.ts";
 
 /** The events that end an image. */
 const IMAGES = ["image_generation.completed", "image_edit.completed"];
 /** The events that end the stream. */
 const ENDS = ["speech.audio.done", "transcript.text.done"];
-const TYPES = tellingTypes(...IMAGES, ...ENDS);
+const TYPES = createParsedTypes(...IMAGES, ...ENDS);
 const NAMES = ["input_tokens", "output_tokens"] as const;
 /** Depth of `data` in a plain answer. */
 const DATA_DEPTH = 2;
@@ -51,9 +51,9 @@ class MediaScanner extends TypedEventScanner {
   /** The number of images that have not arrived yet. */
   #imagesLeft: number;
 
-  constructor(choices: number) {
+  constructor(answers: number) {
     super(TYPES);
-    this.#imagesLeft = choices;
+    this.#imagesLeft = answers;
   }
 
   protected override readEvent(type: unknown, event: EventData, json: string): boolean {
@@ -74,7 +74,7 @@ class MediaScanner extends TypedEventScanner {
 
 /** The dialect of images, speech and transcriptions. */
 export const OPENAI_EVENTS: Dialect = {
-  createScanner: (choices) => new MediaScanner(choices),
+  createScanner: (answers) => new MediaScanner(answers),
   createMeter: () => new PlainAnswerMeter(readUsage, { listDepth: DATA_DEPTH }),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
   countOutput: countPlainOutput,

@@ -5,7 +5,8 @@
  *
  * @module
  */
-import { ERRORS, type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
+import { ERRORS } from "../errors/codes.ts";
+import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
 import { skipSpace, startsWithAt } from "./byte_search.ts";
 import { countPlainOutput } from "./content_count.ts";
@@ -14,7 +15,7 @@ import { readTokens } from "./openai_usage.ts";
 import { readImageTool, readToolUnits } from "./response_tools.ts";
 import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { fieldOf, isCount } from "./usage_classes.ts";
-import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
+import { createParsedTypes, type EventData, TypedEventScanner } from "./typed_events.ts";
 
 const QUOTE = 0x22;
 const COLON = 0x3a;
@@ -24,11 +25,14 @@ const SEQUENCE_NUMBER = new TextEncoder().encode('"sequence_number"');
 
 /** The events that end a stream. They contain the final response. */
 const ENDS = ["response.completed", "response.incomplete", "response.failed"];
-const TYPES = tellingTypes(...ENDS);
+const TYPES = createParsedTypes(...ENDS);
 
 const NAMES = ["input_tokens", "output_tokens"] as const;
 /** Depth of `output` in a plain answer. */
 const OUTPUT_DEPTH = 2;
+
+/** States of a response in the background whose usage is not final. */
+const UNFINISHED: ReadonlySet<unknown> = new Set(["queued", "in_progress"]);
 
 /**
  * Reads the `usage` of a response, and the use of tools that have a price of their own.
@@ -36,9 +40,10 @@ const OUTPUT_DEPTH = 2;
  * @param json The text that was parsed
  * @returns Its tokens; `undefined` if none are stated, or if the numbers are not counts
  */
-export function readUsage(answer: unknown, json?: string): TokenUsage | undefined {
+export function readResponsesUsage(answer: unknown, json?: string): TokenUsage | undefined {
   const usage = fieldOf(answer, "usage");
   if (usage === undefined || usage === null) return undefined;
+  if (UNFINISHED.has(fieldOf(answer, "status"))) return undefined; // it can still grow
   const tier = fieldOf(answer, "service_tier");
   const own = readTokens(usage, NAMES, { json, tier, units: readToolUnits(answer) });
   const tool = readImageTool(answer);
@@ -98,7 +103,7 @@ class ResponseScanner extends TypedEventScanner {
   ): boolean {
     this.#countTo(number);
     if (!ENDS.includes(String(type))) return false;
-    this.usage = readUsage(response, json) ?? this.usage;
+    this.usage = readResponsesUsage(response, json) ?? this.usage;
     if (type === "response.failed") this.hasError = true;
     return true;
   }
@@ -125,7 +130,7 @@ class ResponseScanner extends TypedEventScanner {
 /** Returns whether a response in the background is not finished. */
 function isUnfinished(answer: Uint8Array): boolean {
   try {
-    return ["queued", "in_progress"].includes(JSON.parse(utf8.decode(answer)).status);
+    return UNFINISHED.has(JSON.parse(utf8.decode(answer)).status);
   } catch {
     return false; // not JSON, forwarded anyway
   }
@@ -139,8 +144,12 @@ const countOutput = (answer: Uint8Array): number | undefined =>
 export const OPENAI_RESPONSES: Dialect = {
   createScanner: () => new ResponseScanner(),
   createMeter: () =>
-    new PlainAnswerMeter(readUsage, { count: countOutput, listDepth: OUTPUT_DEPTH, readLaterId }),
-  readUsage: (answer) => readPlainUsage(answer, readUsage),
+    new PlainAnswerMeter(readResponsesUsage, {
+      count: countOutput,
+      listDepth: OUTPUT_DEPTH,
+      readLaterId,
+    }),
+  readUsage: (answer) => readPlainUsage(answer, readResponsesUsage),
   countOutput,
   readLaterId,
   toErrorBody: toErrorJson,

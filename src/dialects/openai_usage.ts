@@ -16,7 +16,7 @@ import {
   isCount,
   isText,
   nameOf,
-  tierOf,
+  readServedTier,
   type TokenSums,
   toMs,
   toTariff,
@@ -52,7 +52,8 @@ function readInputDetails(usage: unknown, details: unknown): InputDetails {
   if (details === undefined || details === null) return { cached };
   const splits = fieldOf(details, "cached_tokens_details");
   const times = fieldOf(details, "cache_write_tokens_details");
-  const [long, short] = [countIn(times, "ttl_12h_tokens"), countIn(times, "ttl_30m_tokens")];
+  const long = countIn(times, "ttl_12h_tokens");
+  const short = countIn(times, "ttl_30m_tokens");
   const split = long === undefined && short === undefined ? undefined : (long ?? 0) + (short ?? 0);
   return {
     audio: countIn(details, "audio_tokens"),
@@ -170,7 +171,7 @@ export function readTokens(
     video: countIn(made, "video_tokens"),
     citation: outside?.citation,
   };
-  const tier = tierOf(facts.tier);
+  const tier = readServedTier(facts.tier);
   const asked = askedOf(usage, facts);
   const units = readUnits(usage, facts.units);
   const statedCost = readStatedCost(usage, facts.json ?? "");

@@ -11,7 +11,7 @@ import {
   fieldOf,
   listIn,
   nameOf,
-  tierOf,
+  readServedTier,
   toMs,
   toTariff,
   toUnits,
@@ -26,14 +26,16 @@ export function readBilledUnits(answer: unknown): TokenUsage | undefined {
   const stated = fieldOf(fieldOf(answer, "usage"), "billed_units") ??
     fieldOf(fieldOf(answer, "meta"), "billed_units");
   if (typeof stated !== "object" || stated === null) return undefined;
-  const [input, output] = [countIn(stated, "input_tokens"), countIn(stated, "output_tokens")];
+  const input = countIn(stated, "input_tokens");
+  const output = countIn(stated, "output_tokens");
   const searchUnits = countIn(stated, "search_units");
   const images = countIn(stated, "images");
   const units = { ...(searchUnits && { searchUnits }), ...(images && { images }) };
   if (input === undefined && output === undefined) {
     return Object.keys(units).length === 0 ? undefined : toUnits(units);
   }
-  const [whole, made] = [input ?? 0, output ?? 0];
+  const whole = input ?? 0;
+  const made = output ?? 0;
   const classes = { ...divideInput(whole, {}), ...divideOutput(made, {}), ...units };
   const sums = {
     total: whole + made,
@@ -62,7 +64,7 @@ function toBedrockUsage(counts: BedrockCounts): TokenUsage | undefined {
     ...divideOutput(output, {}),
   };
   const sums = { total: whole + output, input: whole, output, ...(cached && { cached }) };
-  const tariff = toTariff({ tier: tierOf(counts.tier), context: whole });
+  const tariff = toTariff({ tier: readServedTier(counts.tier), context: whole });
   return toUsage(sums, [{ classes, tariff }]);
 }
 

@@ -26,7 +26,8 @@ function isSearch(item: unknown): boolean {
 /** Counts the calls of tools in a response. Containers are billed once for all calls in them. */
 export function readToolUnits(response: unknown): ClassAmounts | undefined {
   const stated = countIn(fieldOf(fieldOf(response, "tool_usage"), "web_search"), "num_requests");
-  let [found, fileSearches] = [0, 0];
+  let found = 0;
+  let fileSearches = 0;
   const containers = new Set<unknown>();
   for (const item of listIn(response, "output")) {
     if (isSearch(item)) found++;

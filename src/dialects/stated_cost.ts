@@ -16,12 +16,13 @@ export function toDecimal(number: string): string | undefined {
   const [isNumber, whole = "", rest = "", exponent = "0"] = NUMBER.exec(number) ?? [];
   if (isNumber === undefined) return undefined;
   const shift = Number(exponent);
-  const digits = `${"0".repeat(Math.max(0, -shift))}${whole}${rest}${
-    "0".repeat(Math.max(0, shift - rest.length))
-  }`;
-  const point = Math.max(0, -shift) + whole.length + shift;
+  const zerosBefore = Math.max(0, -shift);
+  const zerosAfter = Math.max(0, shift - rest.length);
+  const digits = "0".repeat(zerosBefore) + whole + rest + "0".repeat(zerosAfter);
+  const point = zerosBefore + whole.length + shift;
   const decimals = digits.slice(point).replace(/0+$/, "");
-  const units = digits.slice(0, point).replace(/^0+(?=\d)/, "") || "0";
+  const integer = digits.slice(0, point).replace(/^0+(?=\d)/, "");
+  const units = integer === "" ? "0" : integer;
   return decimals === "" ? units : `${units}.${decimals}`;
 }
 
@@ -37,6 +38,9 @@ function digitsOf(name: string, value: number, json: string): string | undefined
   return toDecimal(digits);
 }
 
+/** The most that an answer can cost. A provider that states more is mistaken. */
+const MAX_COST = parseCost("99999");
+
 /** Adds two costs. One of them can be unknown. */
 export function addStated(one: string | undefined, other: string | undefined): string | undefined {
   if (one === undefined || other === undefined) return one ?? other;
@@ -44,13 +48,21 @@ export function addStated(one: string | undefined, other: string | undefined): s
 }
 
 /**
- * Reads the cost that an object of usage states: at OpenRouter `cost`, with the cost at another
- * provider next to it if a key of the caller's own paid that; at Perplexity `cost.total_cost`; at
- * xAI `cost_in_usd_ticks`.
+ * Reads the cost that an object of usage states, if it is plausible.
  *
  * @param json The text from which the usage was parsed
  */
 export function readStatedCost(usage: unknown, json: string): string | undefined {
+  const cost = readCost(usage, json);
+  return cost === undefined || parseCost(cost) > MAX_COST ? undefined : cost;
+}
+
+/**
+ * Reads a cost: at OpenRouter `cost`, with the cost at another
+ * provider next to it if a key of the caller's own paid that; at Perplexity `cost.total_cost`; at
+ * xAI `cost_in_usd_ticks`.
+ */
+function readCost(usage: unknown, json: string): string | undefined {
   const ticks = countIn(usage, "cost_in_usd_ticks");
   if (ticks !== undefined) {
     const digits = String(ticks).padStart(TICK_DECIMALS + 1, "0");

@@ -21,29 +21,34 @@ export function addTokens(before: TokenUsage | undefined, more: TokenUsage): Tok
     if (more[name] !== undefined) sums[name] = (sums[name] ?? 0) + more[name];
   }
   const statedCost = addStated(before.statedCost, more.statedCost);
-  const parts = joinParts(partsOf(before), partsOf(more));
+  const parts = addParts(partsOf(before), partsOf(more));
   return { ...sums, parts, ...(statedCost !== undefined && { statedCost }) };
 }
 
 /** Maximum number of parts of a usage. Further parts are added to the last one. */
 const MAX_PARTS = 64;
 
-function joinParts(
+function addParts(
   before: readonly UsagePart[],
   more: readonly UsagePart[],
 ): readonly UsagePart[] {
   if (before.length < MAX_PARTS) return [...before, ...more];
   const parts = [...before];
   for (const part of more) {
-    const last = parts.pop() ?? part;
-    const context = Math.max(last.tariff.context, part.tariff.context);
-    parts.push({
-      ...last,
-      classes: addAmounts(last.classes, part.classes),
-      tariff: { ...last.tariff, context },
-    });
+    const last = parts.pop();
+    parts.push(last === undefined ? part : joinParts(last, part));
   }
   return parts;
+}
+
+/** Adds a part to another one, which keeps its model. The longer context counts for both. */
+export function joinParts(one: UsagePart, other: UsagePart): UsagePart {
+  const context = Math.max(one.tariff.context, other.tariff.context);
+  return {
+    ...one,
+    classes: addAmounts(one.classes, other.classes),
+    tariff: { ...one.tariff, context },
+  };
 }
 
 /**
@@ -95,15 +100,16 @@ export interface MeterOptions {
    * states all of its usage.
    */
   readonly listDepth?: number;
-  /** Reads the id of an answer that can be read later. */
+  /** Reads the id of an answer that can be read later, from all of it or from its beginning. */
   readonly readLaterId?: (answer: Uint8Array) => string | undefined;
 }
 
 /** Watches a plain answer while it is relayed, and keeps its end. */
 export class PlainAnswerMeter implements AnswerMeter {
-  laterId: string | undefined;
   readonly #read: UsageReader;
   readonly #options: MeterOptions;
+  /** Its first piece, if its id can be asked for. */
+  #first: Uint8Array | undefined;
   #parts: Uint8Array[] = [];
   #keptBytes = 0;
   #byteLength = 0;
@@ -116,8 +122,9 @@ export class PlainAnswerMeter implements AnswerMeter {
   }
 
   push(chunk: Uint8Array): void {
-    if (this.#byteLength === 0) this.laterId = this.#options.readLaterId?.(chunk);
-    this.#parts.push(chunk.slice()); // a copy: runtimes can reuse the buffer
+    const copy = chunk.slice(); // runtimes can reuse the buffer
+    if (this.#options.readLaterId !== undefined) this.#first ??= copy;
+    this.#parts.push(copy);
     this.#keptBytes += chunk.length;
     this.#byteLength += chunk.length;
     if (this.#byteLength > MAX_KEPT_BYTES) this.#reduce(chunk);
@@ -141,6 +148,11 @@ export class PlainAnswerMeter implements AnswerMeter {
     const bytes = joinChunks(this.#parts);
     const { count = countPlainOutput } = this.#options;
     return this.#isWhole ? count(bytes) : countByEnd(bytes, this.#byteLength);
+  }
+
+  get laterId(): string | undefined {
+    const known = this.#isWhole ? joinChunks(this.#parts) : this.#first;
+    return known && this.#options.readLaterId?.(known);
   }
 
   get #isWhole(): boolean {

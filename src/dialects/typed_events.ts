@@ -8,7 +8,7 @@
 import type { GatewayError } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
 import { skipSpace, startsWithAt } from "./byte_search.ts";
-import { isTelling } from "./chunk_search.ts";
+import { needsParsing } from "./chunk_search.ts";
 import type { ContentMarks } from "./content_count.ts";
 import type { StreamScanner } from "./dialect.ts";
 import { EventScanner, isDoneLine } from "./event_scanner.ts";
@@ -41,11 +41,11 @@ const utf8 = new TextDecoder();
 /** The parsed data of an event. */
 export type EventData = Readonly<Record<string, unknown>>;
 
-/** The types of events that decide about a stream, each with its bytes. */
-export type TellingTypes = ReadonlyMap<string, Uint8Array>;
+/** The types of events that are parsed, because they decide about a stream, each with its bytes. */
+export type ParsedTypes = ReadonlyMap<string, Uint8Array>;
 
-/** Makes the types of an interface. All include `error`. */
-export function tellingTypes(...types: readonly string[]): TellingTypes {
+/** Makes the parsed types of an interface. All include `error`. */
+export function createParsedTypes(...types: readonly string[]): ParsedTypes {
   return new Map(["error", ...types].map((type) => [type, ascii(type)]));
 }
 
@@ -69,13 +69,13 @@ function leadingTypeAt(bytes: Uint8Array, start: number): number {
  * `type` elsewhere in the data.
  */
 export abstract class TypedEventScanner extends EventScanner implements StreamScanner {
-  isDone = false;
+  hasLastEvent = false;
   usage: TokenUsage | undefined;
 
-  readonly #types: TellingTypes;
+  readonly #types: ParsedTypes;
   /**
-   * Name of the unfinished event: one of the deciding types, `""` for any other, `undefined`
-   * without a name.
+   * Name of the unfinished event: one of the parsed types, `""` for any other, `undefined` without
+   * a name.
    */
   #name: string | undefined;
   #isError = false;
@@ -85,14 +85,14 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   /** Type of {@link #event}. */
   #type: unknown;
 
-  constructor(types: TellingTypes) {
+  constructor(types: ParsedTypes) {
     super(CONTENT_MARKS);
     this.#types = types;
   }
 
   /** True after the event that ends the answer, or `[DONE]`. */
   get isComplete(): boolean {
-    return this.isDone;
+    return this.hasLastEvent;
   }
 
   /**
@@ -114,8 +114,8 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
 
   protected override readLine(bytes: Uint8Array, start: number, end: number): void {
     if (this.hasSeveralLines) return; // several lines are one text
-    if (isDoneLine(bytes, start, end)) this.isDone = true;
-    else if (this.#mayTell(bytes, start, end)) {
+    if (isDoneLine(bytes, start, end)) this.hasLastEvent = true;
+    else if (this.#needsParsing(bytes, start, end)) {
       this.readText(utf8.decode(bytes.subarray(start, end)));
     }
   }
@@ -141,9 +141,9 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
     if (event !== undefined) {
       // Client libraries have the same check.
       if (this.#type === "error" || event.error) this.#isError = true;
-      if (this.readEvent(this.#type, event, this.#json)) this.isDone = true;
+      if (this.readEvent(this.#type, event, this.#json)) this.hasLastEvent = true;
     }
-    if (this.#isError) this.hasError = this.isDone = true;
+    if (this.#isError) this.hasError = this.hasLastEvent = true;
     this.#isError = false;
     this.#name = this.#event = undefined;
     this.#json = "";
@@ -153,13 +153,13 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
    * Returns whether a line must be parsed. Most events begin with a type for which this is not
    * needed.
    */
-  #mayTell(bytes: Uint8Array, start: number, end: number): boolean {
+  #needsParsing(bytes: Uint8Array, start: number, end: number): boolean {
     const at = leadingTypeAt(bytes, start);
-    if (at === -1 ? this.#name !== "" : this.#isTellingType(bytes, at)) return true;
-    return isTelling(bytes, start, end, this.isAlike); // an event of any type can contain an error
+    if (at === -1 ? this.#name !== "" : this.#isParsedType(bytes, at)) return true;
+    return needsParsing(bytes, start, end, this.isAlike); // an event of any type can contain an error
   }
 
-  #isTellingType(bytes: Uint8Array, at: number): boolean {
+  #isParsedType(bytes: Uint8Array, at: number): boolean {
     for (const word of this.#types.values()) {
       if (startsWithAt(bytes, word, at) && bytes[at + word.length] === QUOTE) return true;
     }

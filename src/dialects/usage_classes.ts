@@ -59,13 +59,13 @@ export function nameOf(value: unknown): string | undefined {
 }
 
 /** Reads the tier that served a call; `undefined` for the standard one. */
-export function tierOf(value: unknown): string | undefined {
+export function readServedTier(value: unknown): string | undefined {
   const tier = nameOf(value);
   return tier === undefined || STANDARD_TIERS.has(tier) ? undefined : tier;
 }
 
 /** Reads the region that served a call; `undefined` for no particular one. */
-export function geoOf(value: unknown): string | undefined {
+export function readServedGeo(value: unknown): string | undefined {
   const geo = nameOf(value);
   return geo === undefined || STANDARD_GEOS.has(geo) ? undefined : geo;
 }

@@ -43,7 +43,8 @@ function isChunk(bytes: Uint8Array, start: number, end: number): boolean {
   if (!mayBeChunk(bytes, start, end)) return false;
   try {
     const chunk: unknown = JSON.parse(utf8.decode(bytes.subarray(start, end)));
-    const [choices, usage] = [fieldOf(chunk, "choices"), fieldOf(chunk, "usage")];
+    const choices = fieldOf(chunk, "choices");
+    const usage = fieldOf(chunk, "usage");
     return Array.isArray(choices) && choices.length === 0 && typeof usage === "object" &&
       usage !== null;
   } catch {

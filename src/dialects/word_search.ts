@@ -19,16 +19,22 @@ export class WordSearch {
    */
   constructor(words: readonly string[]) {
     this.#words = words.map((word) => new TextEncoder().encode(word));
-    for (const word of this.#words) {
-      word.forEach((byte, index) => {
-        if (index > 0) this.#distances[pairOf(word[index - 1] ?? 0, byte)] = LENGTH - index;
-      });
+    for (const [first, ...others] of this.#words) {
+      if (first === undefined || others.length !== LENGTH - 1) {
+        throw new Error(`Cannot search: a word has not ${LENGTH} bytes`);
+      }
+      let before = first;
+      for (const [index, byte] of others.entries()) {
+        this.#distances[pairOf(before, byte)] = others.length - index;
+        before = byte;
+      }
     }
   }
 
   /** Returns whether one of the words is in the bytes. */
   isIn(bytes: Uint8Array, start: number, end: number): boolean {
-    // A word has as many pairs as a step has bytes, so one of its pairs is always checked.
+    // A word has as many pairs as a step has bytes, so one of its pairs is always checked. The last
+    // step can be after the end of the bytes, where they count as 0.
     for (let at = start + LENGTH - 1; at < end + LENGTH - 1; at += LENGTH - 1) {
       const distance = this.#distances[pairOf(bytes[at - 1] ?? 0, bytes[at] ?? 0)] as number;
       if (distance > 0 && this.#endsAt(bytes, at + distance)) return true;

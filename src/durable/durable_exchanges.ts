@@ -106,6 +106,17 @@ export interface NewRecording {
   readonly isRestarted: boolean;
 }
 
+/** A recorded answer, and the source of its bytes. */
+interface OpenedAnswer {
+  readonly answer: RecordedAnswer;
+  readonly source: AnswerSource;
+}
+
+/** The source of a recorded answer that was opened, with its head. */
+interface OpenedSource extends Pick<RecordedAnswer, "head" | "length" | "isEnded"> {
+  readonly source: AnswerSource;
+}
+
 /** Durable exchanges of a gateway. */
 export class DurableExchanges {
   readonly #parts: DurableParts;
@@ -158,8 +169,7 @@ export class DurableExchanges {
         return { attachment };
       }
       // That call was refused, has failed or was given up, so its name is free, now or soon.
-      const freed = here?.isGivenUp ? here.discarded : here?.stored;
-      if (freed !== undefined) await unlessAborted(freed, signal);
+      if (here !== undefined) await unlessAborted(freedNameOf(here), signal);
       if (found.id === before) {
         await unlessAborted(new Promise<void>((resolve) => clock.timer(AGAIN_MS, resolve)), signal);
       }
@@ -177,9 +187,9 @@ export class DurableExchanges {
   }
 
   /** Returns whether a recording of a gateway key is written here and has no reader. */
-  hasUnread(keyId: string): boolean {
+  hasRecordingWithoutReader(keyId: string): boolean {
     return Array.from(this.#running.values()).some((recording) =>
-      recording.keyId === keyId && !recording.isRead
+      recording.keyId === keyId && !recording.hasReader
     );
   }
 
@@ -309,11 +319,10 @@ export class DurableExchanges {
     const { keys, offset: wanted, signal, writeStallMs } = options;
     const here = this.#here(found.id);
     if (found.state === "expired" || here?.isGivenUp) return undefined;
-    const isRunning = here === undefined && found.state === "running";
-    const offset = wanted === "now" ? here?.length ?? found.length : wanted;
-    if (!isRunning && offset > (here?.length ?? found.length)) {
-      throw toOffsetError(found.state !== "broken");
-    }
+    const length = here?.length ?? found.length;
+    const offset = wanted === "now" ? length : wanted;
+    const growsElsewhere = here === undefined && found.state === "running";
+    if (!growsElsewhere && offset > length) throw toOffsetError(found.state !== "broken");
     const reader = here?.attach(offset);
     try {
       const opened = await this.#open(found, keys, signal);
@@ -339,33 +348,65 @@ export class DurableExchanges {
    * Opens the head of an answer, once there is one. @returns `undefined` if there is none, and will
    * be none
    */
-  async #open(
+  #open(
     found: StoredRecording,
     keys: OwnerKeys,
     signal: AbortSignal | undefined,
-  ): Promise<{ readonly answer: RecordedAnswer; readonly source: AnswerSource } | undefined> {
-    const { id, facts } = found;
-    const here = this.#here(id);
-    if (here?.isGivenUp) return undefined;
-    const begun = here === undefined ? await this.#withHead(found, signal) : found;
-    const cipher = await keys.cipher(id);
-    const head = here === undefined
-      ? begun?.head && readContent<AnswerHead>(await cipher.open(begun.head))
-      : await unlessAborted(here.head, signal);
-    if (head === undefined || begun === undefined) return undefined;
-    const stored = here === undefined
-      ? await fromStore(findClosed(begun, { cipher, head }, this.#parts))
-      : begun;
+  ): Promise<OpenedAnswer | undefined> {
+    const here = this.#here(found.id);
+    return here === undefined
+      ? this.#openStored(found, keys, signal)
+      : this.#openHere(here, found, signal);
+  }
+
+  /** Opens an answer that is written in this process. */
+  async #openHere(
+    here: Recording,
+    found: StoredRecording,
+    signal: AbortSignal | undefined,
+  ): Promise<OpenedAnswer | undefined> {
+    if (here.isGivenUp) return undefined;
+    const head = await unlessAborted(here.head, signal);
+    if (head === undefined || found.state === "expired") return undefined;
+    const isEnded = here.endState !== undefined;
+    return await this.#toOpened(found, { source: here, head, length: () => here.length, isEnded });
+  }
+
+  /** Opens an answer in the store. */
+  async #openStored(
+    found: StoredRecording,
+    keys: OwnerKeys,
+    signal: AbortSignal | undefined,
+  ): Promise<OpenedAnswer | undefined> {
+    const withHead = await this.#withHead(found, signal);
+    if (withHead?.head === undefined) return undefined;
+    const cipher = await keys.cipher(found.id);
+    const head = readContent<AnswerHead>(await cipher.open(withHead.head));
+    const stored = await fromStore(findClosed(withHead, { cipher, head }, this.#parts));
     if (stored === undefined || stored.state === "expired") return undefined;
-    const source = here ?? new StoredAnswer(stored, { ...this.#parts, cipher, head });
-    const length = () => here?.length ?? stored.length;
-    const isEnded = here === undefined ? stored.state !== "running" : here.endState !== undefined;
-    const isStored = stored.state === "complete";
+    const source = new StoredAnswer(stored, { ...this.#parts, cipher, head });
+    const isEnded = stored.state !== "running";
+    return await this.#toOpened(stored, { source, head, length: () => stored.length, isEnded });
+  }
+
+  async #toOpened(
+    { id, facts, state, expiresAt }: StoredRecording,
+    { source, head, length, isEnded }: OpenedSource,
+  ): Promise<OpenedAnswer> {
+    const isStored = state === "complete";
     const end = isEnded && !isStored ? await fromStore(readEnd(source, length())) : undefined;
     const isCut = end?.isCut === true;
-    const isComplete = isStored || (end?.outcome === "ok" && !isCut);
-    const expiresAt = stored.expiresAt ?? this.#parts.clock.now() + facts.keepMs;
-    return { answer: { id, facts, head, length, isEnded, isCut, isComplete, expiresAt }, source };
+    const answer: RecordedAnswer = {
+      id,
+      facts,
+      head,
+      length,
+      isEnded,
+      isCut,
+      isComplete: isStored || (end?.outcome === "ok" && !isCut),
+      expiresAt: expiresAt ?? this.#parts.clock.now() + facts.keepMs,
+    };
+    return { answer, source };
   }
 
   /**
@@ -385,6 +426,11 @@ export class DurableExchanges {
     await closeLost(now, undefined, this.#parts);
     return undefined;
   }
+}
+
+/** Resolves when the store has freed the name of a recording without an answer for others. */
+function freedNameOf(recording: Recording): Promise<void> {
+  return recording.isGivenUp ? recording.discarded : recording.stored;
 }
 
 /** Returns whether a recording runs and its answer has not begun. */

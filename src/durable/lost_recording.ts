@@ -5,7 +5,8 @@
  * @module
  */
 import type { StreamScanner } from "../dialects/dialect.ts";
-import { ERRORS, GatewayError } from "../errors/gateway_error.ts";
+import { ERRORS } from "../errors/codes.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { type AnswerEnd, type AnswerHead, openPart, writeContent } from "./answer_log.ts";
 import type { EntryCipher } from "./recording_keys.ts";
@@ -27,7 +28,7 @@ export interface LossParts {
 }
 
 /** The decrypted answer of a recording. */
-interface OpenedAnswer {
+interface DecryptedAnswer {
   readonly cipher: EntryCipher;
   readonly head: AnswerHead;
 }
@@ -46,7 +47,7 @@ const NO_HOLDER: RecordingHolder = { onStop: () => {}, onLost: () => {}, onRead:
  */
 export async function closeLost(
   recording: StoredRecording,
-  opened: OpenedAnswer | undefined,
+  opened: DecryptedAnswer | undefined,
   parts: LossParts,
 ): Promise<void> {
   const held = await parts.store.takeOver(recording.id, NO_HOLDER);
@@ -69,7 +70,7 @@ export async function closeLost(
  */
 export async function findClosed(
   recording: StoredRecording,
-  opened: OpenedAnswer,
+  opened: DecryptedAnswer,
   parts: LossParts,
 ): Promise<StoredRecording | undefined> {
   if (recording.state !== "running" || recording.isHeld) return recording;
@@ -81,7 +82,7 @@ export async function findClosed(
 async function close(
   held: HeldRecording,
   { id, facts }: StoredRecording,
-  parts: LossParts & OpenedAnswer,
+  parts: LossParts & DecryptedAnswer,
 ): Promise<void> {
   const { store, toScanner, cipher, head } = parts;
   const scanner = toScanner(facts.operation, head);
@@ -97,7 +98,7 @@ async function close(
     part = await store.read(id, { offset: length, waitMs: 0 });
   }
   scanner?.end();
-  const isComplete = scanner?.isDone === true;
+  const isComplete = scanner?.hasLastEvent === true;
   const lacksEnd = !isComplete && scanner?.hasError !== true;
   if (scanner !== undefined && lacksEnd) {
     // Ends any open line and event, because readers can have more of the answer than the store.

@@ -6,6 +6,16 @@
  * answer: the recording is given up, and its readers continue like readers of an ordinary call, at
  * the speed of the slowest reader.
  *
+ * | event                  | while it records                   | once it was given up       |
+ * | ---------------------- | ---------------------------------- | -------------------------- |
+ * | `write`                | bytes are collected for entries    | bytes are kept for readers |
+ * | `end`, `fail`          | settles when the store has the end | readers receive the end    |
+ * | the last reader leaves | stops the call after `lingerMs`    | settles, stops the call    |
+ * | `giveUp`, `discard`    | nothing is written any more        | nothing                    |
+ *
+ * A recording that was given up is deleted from the store when its readers need none of its entries.
+ * To settle means that this gateway forgets it.
+ *
  * @module
  */
 import type { DurableConfig } from "../config/durable.ts";
@@ -110,7 +120,7 @@ export class Recording implements ByteSink, AnswerSource {
   }
 
   /** True while it has a reader at this gateway. */
-  get isRead(): boolean {
+  get hasReader(): boolean {
     return this.#readers.size > 0;
   }
 

@@ -68,7 +68,7 @@ export class OwnerKeys {
  * The position of an entry in its recording. It is the initialization vector, so an entry that was
  * moved cannot be opened.
  */
-type Place = Pick<SealedEntry, "kind" | "offset" | "epoch">;
+type EntryPosition = Pick<SealedEntry, "kind" | "offset" | "epoch">;
 
 /** Seals and opens the entries of one recording by AES-256-GCM. See {@link OwnerKeys.cipher}. */
 export class EntryCipher {
@@ -82,10 +82,10 @@ export class EntryCipher {
    * Seals the content of an entry. An epoch never has two entries of the same kind at the same
    * offset, so no vector repeats.
    */
-  async seal(place: Place, content: Uint8Array<ArrayBuffer>): Promise<SealedEntry> {
-    const params = { name: "AES-GCM", iv: toVector(place) };
+  async seal(position: EntryPosition, content: Uint8Array<ArrayBuffer>): Promise<SealedEntry> {
+    const params = { name: "AES-GCM", iv: toVector(position) };
     return {
-      ...place,
+      ...position,
       sealed: new Uint8Array(await crypto.subtle.encrypt(params, this.#key, content)),
     };
   }
@@ -98,7 +98,7 @@ export class EntryCipher {
 }
 
 /** Returns the initialization vector of an entry: its epoch, its kind and its offset (48 bits). */
-function toVector({ epoch, kind, offset }: Place): Uint8Array<ArrayBuffer> {
+function toVector({ epoch, kind, offset }: EntryPosition): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(IV_BYTES);
   const view = new DataView(bytes.buffer);
   view.setUint32(0, epoch);

@@ -87,7 +87,7 @@ const ATTEND_MS = RECORDING_LEASE_MS / 3;
 const READ_MS = 500;
 
 /** The lease of a holder elsewhere, and the requests that it has not received yet. */
-class Lease implements RecordingHolder {
+class RecordingLease implements RecordingHolder {
   readonly #clock: Clock;
   readonly gateway: string;
   #toldReadAt = -Infinity;
@@ -142,7 +142,7 @@ class Lease implements RecordingHolder {
 /** A recording that a gateway elsewhere writes. */
 interface Held {
   readonly held: LeasedRecording;
-  readonly lease: Lease;
+  readonly lease: RecordingLease;
 }
 
 /** Keeps recordings for many gateways. Each of them uses it through a `RemoteRecordings`. */
@@ -177,7 +177,7 @@ export class RecordingServer {
   async #answer(message: RecordingMessage, gateway: string): Promise<RecordingAnswer> {
     switch (message.type) {
       case "claim": {
-        const lease = new Lease(gateway, this.#clock);
+        const lease = new RecordingLease(gateway, this.#clock);
         const claimed = await this.#store.claim(message.claim, lease);
         if ("found" in claimed) return claimed;
         const { held, isRestarted } = claimed;
@@ -185,7 +185,7 @@ export class RecordingServer {
         return { epoch: held.epoch, isRestarted };
       }
       case "takeOver": {
-        const lease = new Lease(gateway, this.#clock);
+        const lease = new RecordingLease(gateway, this.#clock);
         const held = await this.#store.takeOver(message.id, lease);
         if (held === undefined) return {};
         this.#renew({ held, lease });
@@ -253,7 +253,7 @@ export class RecordingServer {
 
   /** Returns the recording of a holder that is not known here any more. */
   #resume(id: string, epoch: number, gateway: string): Held | undefined {
-    const lease = new Lease(gateway, this.#clock);
+    const lease = new RecordingLease(gateway, this.#clock);
     const held = this.#store.resume(id, epoch, lease);
     if (held === undefined) return undefined;
     const one = { held, lease };

@@ -115,7 +115,11 @@ export class RemoteRecordings implements RecordingStore {
   }
 
   async list(limit: number): Promise<readonly StoredRecording[]> {
-    return (await this.#send({ type: "list", limit })).recordings ?? [];
+    const { recordings } = await this.#send({ type: "list", limit });
+    if (recordings === undefined) {
+      throw new Error("Cannot list recordings: the store has not understood");
+    }
+    return recordings;
   }
 
   close(): Promise<void> {
@@ -196,30 +200,30 @@ class RemotelyHeld implements HeldRecording {
   }
 
   async append(entry: SealedEntry): Promise<void> {
-    await this.#say({ type: "append", entry });
+    await this.#ask({ type: "append", entry });
   }
 
   async end(entry: SealedEntry, end: "complete" | "broken"): Promise<void> {
-    await this.#say({ type: "append", entry, end });
+    await this.#ask({ type: "append", entry, end });
     this.#over();
   }
 
   async discard(): Promise<void> {
-    const said = this.#say({ type: "discard" });
+    const answer = this.#ask({ type: "discard" });
     this.#isOver = true;
-    await said.catch(() => {}); // without this message, it expires
+    await answer.catch(() => {}); // without this message, it expires
     this.#setOver();
   }
 
   setRead(isRead: boolean): void {
-    this.#say({ type: "setRead", isRead }).catch(() => {});
+    this.#ask({ type: "setRead", isRead }).catch(() => {});
   }
 
   /** Renews the lease, and receives requests of others, until it is over. */
   async #attend(): Promise<void> {
     while (!this.#isOver) {
       try {
-        const { wanted } = await this.#say({ type: "attend" });
+        const { wanted } = await this.#ask({ type: "attend" });
         if (this.#isOver || wanted === undefined) continue;
         if (wanted.isLost) this.#lose();
         if (wanted.isStopped) this.#holder.onStop();
@@ -232,7 +236,7 @@ class RemotelyHeld implements HeldRecording {
     }
   }
 
-  async #say(message: HeldMessage): Promise<RecordingAnswer> {
+  async #ask(message: HeldMessage): Promise<RecordingAnswer> {
     const { id, epoch } = this;
     try {
       return await this.#send({ ...message, id, epoch });

@@ -13,13 +13,18 @@ export type AdminErrorCode =
   | "no_admin_token"
   | "invalid_admin_token"
   | "role_not_allowed"
+  | "sign_in_failed"
+  | "sign_in_unavailable"
+  | "too_many_sign_ins"
   | "too_many_wrong_tokens"
   | "invalid_query"
   | "key_not_found"
+  | "team_not_found"
   | "refused"
   | "usage_unavailable"
   | "provider_not_found"
   | "recording_not_found"
+  | "run_not_found"
   | "gateway_not_found"
   | "fleet_unavailable"
   | "leaving"
@@ -61,11 +66,24 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
     status: 403,
     message: "Cannot change anything as a viewer: sign in with the role admin",
   },
+  sign_in_failed: {
+    ...UNAUTHENTICATED,
+    message: "Cannot sign in at the identity provider",
+  },
+  sign_in_unavailable: {
+    ...UNAVAILABLE,
+    message: "Cannot sign in: the identity provider cannot be used now",
+  },
+  too_many_sign_ins: {
+    ...LIMITED,
+    type: "invalid_request_error",
+    message: "Cannot sign in: too many operators are signing in. Try again",
+  },
   too_many_wrong_tokens: {
     ...LIMITED,
     type: "invalid_request_error",
     message:
-      "Cannot act: too many wrong admin tokens were shown. This one was not checked: try again",
+      "Cannot act: too many wrong admin tokens were sent. This one was not checked: try again",
   },
   invalid_query: {
     ...INVALID,
@@ -75,6 +93,11 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
     ...INVALID,
     status: 404,
     message: "Cannot find a key with this id: sallyport keys list shows all",
+  },
+  team_not_found: {
+    ...INVALID,
+    status: 404,
+    message: "Cannot find a team with this name: sallyport teams list shows all",
   },
   refused: {
     ...INVALID,
@@ -96,6 +119,11 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
     message: "Cannot find a durable exchange with this id: " +
       "GET /v1/recordings lists all that run or are kept",
   },
+  run_not_found: {
+    ...INVALID,
+    status: 404,
+    message: "Cannot find a run with this id under this gateway key: GET /v1/runs lists all",
+  },
   gateway_not_found: {
     ...INVALID,
     status: 404,
@@ -112,7 +140,7 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   },
   too_many_watchers: {
     ...UNAVAILABLE,
-    message: "Cannot watch: too many others do. Close a console",
+    message: "Cannot watch: too many consoles are open. Close one",
   },
   unreachable: {
     ...UNAVAILABLE,

@@ -25,7 +25,7 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
     ...INVALID,
     param: "Idempotency-Key",
     message: "Cannot read the idempotency key: expected 1 to 256 visible ASCII characters, " +
-      "in double quotes or bare",
+      "with or without double quotes",
   },
   // draft-ietf-httpapi-idempotency-key-header-07 §2.7
   idempotency_key_reused: {
@@ -80,7 +80,7 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
     param: null,
     shouldRetry: false,
     outcome: "upstream_cut",
-    message: "The exchange was lost with the gateway that held it. " +
-      "Sent again, the call is made and billed again",
+    message: "Cannot continue the exchange: its gateway or its recording failed. " +
+      "If you send the call again, it is made and billed again",
   },
 };

@@ -28,7 +28,7 @@ export interface FailedExchange {
 }
 
 /** An explanation, each part a sentence without its full stop. */
-export interface Explanation {
+export interface FailureExplanation {
   readonly side: Side;
   readonly what: string;
   /** Reason why the call to the provider failed, if it did. */
@@ -36,11 +36,11 @@ export interface Explanation {
   readonly toDo: string;
 }
 
-/** Messages of the codes that an exchange can end with. */
-const ERRORS = { ...REQUEST_ERRORS, ...UPSTREAM_ERRORS };
+/** The errors that a call can end with: the rows of their families in the table of errors. */
+const CALL_ERRORS = { ...REQUEST_ERRORS, ...UPSTREAM_ERRORS };
 
-function isCode(code: string | undefined): code is keyof typeof ERRORS {
-  return code !== undefined && Object.hasOwn(ERRORS, code);
+function isCode(code: string | undefined): code is keyof typeof CALL_ERRORS {
+  return code !== undefined && Object.hasOwn(CALL_ERRORS, code);
 }
 
 type Advice = readonly [side: Side, toDo: string];
@@ -95,7 +95,7 @@ const BROKEN_OFF: Advice = [
 ];
 
 /** Advice by the code of the gateway's answer. */
-const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
+const BY_CODE: Readonly<Record<keyof typeof CALL_ERRORS, Advice>> = {
   invalid_host: WRONG_URL,
   unknown_host: WRONG_URL,
   not_found: WRONG_PATH,
@@ -137,7 +137,7 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
   key_not_understood: ["gateway", "Bring this gateway to the version that made the key"],
   team_not_configured: [
     "rule",
-    "Add the team to teams, or move the key: sallyport keys update ID --team NAME",
+    "Create the team: sallyport teams create NAME; or move the key: sallyport keys update ID --team NAME",
   ],
   rate_limit_exceeded: AT_A_LIMIT,
   concurrency_limit_exceeded: AT_A_LIMIT,
@@ -145,11 +145,26 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
     "rule",
     "Nothing, if the budget is meant; else raise it, or wait for its next period",
   ],
+  run_budget_exceeded: [
+    "rule",
+    "Nothing, if the limit is meant; else have the agent begin another run, or raise runs.budget",
+  ],
+  run_stopped: [
+    "rule",
+    "Nothing: an operator stopped this run, and its agent has to begin another",
+  ],
+  invalid_run: ["caller", "Have the caller correct its Gateway-Run: the answer names the mistake"],
+  too_many_runs: [
+    "rule",
+    "Have the caller use one run for one piece of work, or raise runs.maxPerKey",
+  ],
+  runs_unavailable: ["gateway", "Look at Redis, which counts the runs; /readyz tells its state"],
   request_exceeds_limit: ["rule", "Have the caller ask for fewer tokens, or raise the limit"],
   invalid_json: WRONG_BODY,
   invalid_body: WRONG_BODY,
   unsupported_media_type: WRONG_BODY,
   unsupported_content_encoding: WRONG_BODY,
+  invalid_content_encoding: WRONG_BODY,
   body_timeout: SLOW_CALLER,
   body_too_large: ["rule", "Raise limits.body, if bodies of this size are meant"],
   gateway_overloaded: [
@@ -163,6 +178,10 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
   key_store_unavailable: [
     "gateway",
     "Look at the store of keys, which is Redis or the file; /readyz tells its state",
+  ],
+  upstream_key_unavailable: [
+    "gateway",
+    'Look for "held key" in the gateway\'s messages, which name the source and the reason',
   ],
   internal_error: ["gateway", "Look in the gateway's log for this request id, and report the bug"],
   upstream_unreachable: [
@@ -272,7 +291,7 @@ function adviseOn(failed: FailedExchange): Advice {
 }
 
 function describe({ outcome, status, code }: FailedExchange): string {
-  if (isCode(code)) return ERRORS[code].message;
+  if (isCode(code)) return CALL_ERRORS[code].message;
   if (outcome === "upstream_error" && status >= 400) {
     return `The provider answered ${status}, and it was relayed unchanged`;
   }
@@ -280,7 +299,7 @@ function describe({ outcome, status, code }: FailedExchange): string {
 }
 
 /** Explains how an exchange failed; `undefined` if it did not fail. */
-export function explainFailure(failed: FailedExchange): Explanation | undefined {
+export function explainFailure(failed: FailedExchange): FailureExplanation | undefined {
   const { outcome, cause } = failed;
   if (outcome === "ok") return undefined;
   const [side, toDo] = adviseOn(failed);

@@ -7,8 +7,6 @@ import type { GatewayResponse } from "../http/message.ts";
 import { type ErrorCode, ERRORS } from "./codes.ts";
 import type { FailureCause } from "./outcomes.ts";
 
-export { type ErrorCode, ERRORS } from "./codes.ts";
-
 /** Details of one occurrence of an error. */
 export interface GatewayErrorDetails {
   /** The faulty header or path in the body, such as `messages[0].role`. */

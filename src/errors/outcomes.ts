@@ -70,6 +70,22 @@ export function concernOf(
   return concern === "operator" && isCallersFault ? "caller" : concern;
 }
 
+/**
+ * Returns the name that an end is counted under: the gateway's code, the provider's status, or the
+ * outcome.
+ *
+ * @param end Its code, if the gateway made an error; its outcome and status
+ */
+export function nameEnd(
+  { code, outcome, status }: {
+    readonly code?: string | undefined;
+    readonly outcome: Outcome;
+    readonly status: number;
+  },
+): string {
+  return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
+}
+
 /** Fault of a refused identity token. The answer to the caller does not contain it. */
 export type TokenFault =
   | "token_form"
@@ -108,12 +124,12 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
   refused: "Nothing listens at the address and port",
   unreachable: "There is no route to the address",
   tls: "The TLS handshake failed, or the certificate is expired, " +
-    "for another name or of an unknown authority",
+    "for another name or from an unknown authority",
   reset: "The upstream reset the connection",
   closed: "The upstream closed the connection, or ended its stream, before the answer was complete",
-  timeout: "A deadline passed, one of the gateway's or the system's own",
+  timeout: "A deadline of the gateway or of the system passed",
   malformed:
-    "The answer is not readable: not HTTP, a coding that was not asked for, or a broken one",
+    "The answer is not readable: it is not HTTP, or its content encoding is broken or was not requested",
   redirect: "The upstream answered with a redirect, which the gateway does not follow",
   exhausted: "This machine has no file descriptor, port or memory left for a connection",
   proxy_unreachable: "The proxy cannot be reached: its name, its port or its TLS",
@@ -122,11 +138,11 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
     "it answered CONNECT with a 3xx, or a 4xx other than 407",
   proxy_upstream: "The proxy could not reach the upstream: it answered CONNECT with a 5xx",
   proxy_failed: "The proxy closed, was silent until the connect deadline, " +
-    "or answered CONNECT with no readable HTTP",
-  unknown: "The runtime does not tell",
+    "or its answer to CONNECT was not readable HTTP",
+  unknown: "The runtime does not report the cause",
   token_form: "The identity token is malformed, longer than 8192 characters, " +
-    "or of a type that is not for bearers",
-  token_issuer: "The identity token is of no configured issuer, or for another audience",
+    "or of a type other than JWT and at+jwt",
+  token_issuer: "The issuer of the identity token is not configured, or it is for another audience",
   token_algorithm:
     "The identity token is signed by an algorithm that is not accepted, or not at all",
   token_key: "The identity token names a key that its issuer does not publish",

@@ -49,6 +49,12 @@ export type RequestErrorCode =
   | "concurrency_limit_exceeded"
   | "budget_exceeded"
   | "request_exceeds_limit"
+  // runs
+  | "run_budget_exceeded"
+  | "run_stopped"
+  | "invalid_run"
+  | "too_many_runs"
+  | "runs_unavailable"
   // body
   | "invalid_json"
   | "invalid_body"
@@ -56,10 +62,12 @@ export type RequestErrorCode =
   | "body_too_large"
   | "unsupported_media_type"
   | "unsupported_content_encoding"
+  | "invalid_content_encoding"
   // gateway
   | "gateway_overloaded"
   | "gateway_draining"
   | "key_store_unavailable"
+  | "upstream_key_unavailable"
   | "internal_error";
 
 /** The rows of these errors. */
@@ -67,7 +75,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   invalid_host: {
     ...INVALID,
     param: "Host",
-    message: "Cannot route the request: the Host header is no plain host or host:port",
+    message: "Cannot route the request: the Host header is not a plain host or host:port",
   },
   unknown_host: {
     ...INVALID,
@@ -91,7 +99,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   websocket_not_supported: {
     ...INVALID,
     status: 426,
-    message: "Cannot open a WebSocket: this gateway carries HTTP. " +
+    message: "Cannot open a WebSocket: this gateway supports only HTTP. " +
       "Use the same operation over HTTP, or streaming",
   },
   method_not_allowed: {
@@ -148,7 +156,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   },
   gateway_key_misplaced: {
     ...INVALID,
-    message: "Cannot forward a gateway key: it belongs into the Gateway-Auth header only. " +
+    message: "Cannot forward a gateway key: it belongs in the Gateway-Auth header only. " +
       "Have it revoked if others may have seen it",
   },
   provider_key_in_gateway_auth: {
@@ -174,7 +182,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...FORBIDDEN,
     param: "Origin",
     message: "Cannot let pages of this origin call from a browser: " +
-      "the gateway's operator lists the origins in cors",
+      "the gateway's operator has to list the origin in cors",
   },
   model_not_priced: {
     ...FORBIDDEN,
@@ -184,8 +192,8 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   },
   operation_not_metered: {
     ...FORBIDDEN,
-    message: "Cannot count the cost of this operation, and a limit of tokens or money applies: " +
-      "no answer states it, so the gateway's operator has to set its price in callPrices",
+    message: "Cannot count the cost of this call: its answer does not state it, " +
+      "and a limit of tokens or money applies",
   },
   key_not_understood: {
     ...FORBIDDEN,
@@ -222,6 +230,41 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     message: "Cannot serve the request: it could use more than a whole limit of this gateway. " +
       "Shorten it, or ask for fewer tokens",
   },
+  run_budget_exceeded: {
+    outcome: "refused",
+    status: 429,
+    type: "insufficient_quota",
+    param: "Gateway-Run",
+    shouldRetry: false,
+    message:
+      "Cannot serve the request: the limits of its run are used up, and they do not reset. " +
+      "Begin another run if the work is meant to go on",
+  },
+  // Not 403: agents answer that with a new sign-in. Client libraries do not retry 410.
+  run_stopped: {
+    ...INVALID,
+    status: 410,
+    param: "Gateway-Run",
+    message: "Cannot serve the request: its run was stopped by an operator. " +
+      "Begin another run if the work is meant to go on",
+  },
+  invalid_run: {
+    ...INVALID,
+    param: "Gateway-Run",
+    message: "Cannot read the run of the request",
+  },
+  too_many_runs: {
+    ...LIMITED,
+    param: "Gateway-Run",
+    shouldRetry: false,
+    message: "Cannot open another run: the gateway key has too many that were used recently. " +
+      "Continue one of them, or ask the gateway's operator to raise runs.maxPerKey",
+  },
+  runs_unavailable: {
+    ...UNAVAILABLE,
+    message: "Cannot count the request in its run: the store of runs does not answer. " +
+      "Send the request again later",
+  },
   invalid_json: {
     ...INVALID,
     message: "Cannot read the body: it must be one JSON object in UTF-8, nested at most 128 deep",
@@ -250,7 +293,12 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...INVALID,
     status: 415,
     param: "Content-Encoding",
-    message: "Cannot read the body: send it without a content encoding",
+    message: "Cannot read the body: send it without this content encoding",
+  },
+  invalid_content_encoding: {
+    ...INVALID,
+    param: "Content-Encoding",
+    message: "Cannot unpack the body: it is not one complete body in its content encoding",
   },
   gateway_overloaded: {
     ...UNAVAILABLE,
@@ -265,6 +313,11 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...UNAVAILABLE,
     message: "Cannot check the gateway key: the store of keys does not answer. " +
       "Send the request again later",
+  },
+  upstream_key_unavailable: {
+    ...UNAVAILABLE,
+    message: "Cannot call the provider: the gateway holds the key for this call, and cannot read " +
+      "it. Send a key of your own, or ask the gateway's operator",
   },
   internal_error: {
     outcome: "failed",

@@ -48,7 +48,7 @@ export const UPSTREAM_ERRORS: Readonly<Record<UpstreamErrorCode, ErrorSpec>> = {
   upstream_bad_response: {
     ...FAILED,
     shouldRetry: true,
-    message: "Cannot use the provider's answer: it is a redirect or no readable HTTP",
+    message: "Cannot use the provider's answer: it is a redirect or not readable HTTP",
   },
   upstream_unsupported_encoding: {
     ...FAILED,

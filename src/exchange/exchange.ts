@@ -3,8 +3,10 @@
  *
  * @module
  */
-import { type ErrorCode, ERRORS, GatewayError } from "../errors/gateway_error.ts";
+import { type ErrorCode, ERRORS } from "../errors/codes.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import type { FailureCause, Outcome } from "../errors/outcomes.ts";
+import { BOUND_CALLER, type CallerState, UNBOUND_CALLER } from "./caller_state.ts";
 import type { Clock } from "./clock.ts";
 import type { ExchangeTrace } from "./observer.ts";
 import type { Share } from "./shared_budget.ts";
@@ -116,39 +118,20 @@ export class Exchange {
   upstreamMs: number | undefined;
   /** Status of the provider's answer; `undefined` while there is none. */
   answeredStatus: number | undefined;
-  /** True once an answer has reached its end after its caller has left. */
-  isCompleteWithoutCaller = false;
   /**
    * Tokens of the answer's output as its dialect counted them; `undefined` while there is no
    * answer.
    */
   outputTokens: number | undefined;
-  /**
-   * Id that the provider gave to an answer that it makes later; `undefined` for other answers.
-   */
-  answerId: string | undefined;
+  /** Id of an answer that states its usage later; `undefined` for other answers. */
+  laterId: string | undefined;
   /** Completes the facts just before the record is made. */
   beforeSettled: ((settlement: Settlement) => void) | undefined;
   /**
-   * Reads the answer for the caller. If the caller leaves, only this reader ends. `undefined` if
-   * the work stops too.
+   * Reads a recording of the answer for the caller; `undefined` without a recording. If the caller
+   * closes its connection, only this reader ends.
    */
   reader: CallerReader | undefined;
-  /**
-   * True if the answer is read to its end even without its caller, because only the end states the
-   * cost of the call.
-   */
-  outlivesCaller = false;
-  /**
-   * The reason why the caller receives no more of an answer that continues; `undefined` while it
-   * does.
-   */
-  leftReason: Error | undefined;
-  /**
-   * The answer that is being relayed; `undefined` before there is one. An object and not a
-   * function, because V8 would keep a function, and this exchange, for long.
-   */
-  relayedAnswer: RelayedAnswer | undefined;
   /** True once the caller has delayed its answer by not reading. */
   isDelayed = false;
   /** The trace that follows it, if there is a tracer. */
@@ -161,6 +144,12 @@ export class Exchange {
   headers: Readonly<Record<string, string>> = NO_HEADERS;
   readonly #clock: Clock;
   readonly #startedMonotonic: number;
+  #caller: CallerState = BOUND_CALLER;
+  /**
+   * The answer that is being relayed; `undefined` before there is one. An object and not a
+   * function, because V8 would keep a function, and this exchange, for long.
+   */
+  #relayedAnswer: RelayedAnswer | undefined;
   #controller: AbortController | undefined;
   #reason: Error | undefined;
   #lastReason: Error | undefined;
@@ -227,11 +216,11 @@ export class Exchange {
   }
 
   /**
-   * Counts the time of one upstream call.
+   * Adds the time of one upstream call to the waits.
    *
    * @param sinceMs Value of {@link elapsed} when it was sent
    */
-  waitedUpstream(sinceMs: number): void {
+  addUpstreamWait(sinceMs: number): void {
     const ms = this.elapsed() - sinceMs;
     this.waitedMs += ms;
     this.upstreamMs = (this.upstreamMs ?? 0) + ms;
@@ -272,28 +261,71 @@ export class Exchange {
     for (const act of Array.from(this.#onAbort)) act();
   }
 
-  /**
-   * Ends the caller's part. The work ends too, unless {@link outlivesCaller} is true.
-   *
-   * @param reason The reason: the caller has left, or has stopped the exchange
-   */
-  leave(reason: Error): void {
-    if (!this.outlivesCaller) return this.abort(reason);
-    if (this.#isSettled || this.leftReason !== undefined) return;
-    this.leftReason = reason;
-    this.relayedAnswer?.continueWithoutCaller(reason);
+  /** State of the caller's part. It decides whether the call ends with its caller. */
+  get caller(): CallerState {
+    return this.#caller;
+  }
+
+  /** True if the call, or its recording, continues after its caller has left. */
+  get continuesWithoutCaller(): boolean {
+    return this.#caller.name !== "bound" || this.reader !== undefined;
+  }
+
+  /** Lets the call continue without its caller: only the end of its answer states its cost. */
+  unbind(): void {
+    if (this.#caller.name === "bound") this.#caller = UNBOUND_CALLER;
   }
 
   /**
-   * Binds the work to its caller again, because its cost is known.
+   * Binds the call to its caller again, because its cost is known.
    *
    * @throws The reason why the caller's part has ended, if it has
    */
   bindToCaller(): void {
-    this.outlivesCaller = false;
-    if (this.leftReason === undefined) return;
-    this.abort(this.leftReason);
-    throw this.leftReason;
+    const { reason } = this.#caller;
+    this.#caller = BOUND_CALLER;
+    if (reason === undefined) return;
+    this.abort(reason);
+    throw reason;
+  }
+
+  /** Ends the caller's part, because the caller has closed its connection. */
+  disconnect(): void {
+    if (this.reader === undefined) this.leave(new ClientClosed());
+    else this.reader.cancel();
+  }
+
+  /**
+   * Ends the caller's part. A call that is bound to its caller ends too.
+   *
+   * @param reason The reason: the caller has left, or has stopped the exchange
+   */
+  leave(reason: Error): void {
+    if (this.#caller.name === "bound") return this.abort(reason);
+    if (this.#isSettled || this.#caller.reason !== undefined) return;
+    this.#caller = { name: "left", reason };
+    this.#relayedAnswer?.continueWithoutCaller(reason);
+  }
+
+  /** Registers the answer that is being relayed. Its caller can have left before it began. */
+  beginRelay(answer: RelayedAnswer): void {
+    this.#relayedAnswer = answer;
+    const { reason } = this.#caller;
+    if (reason !== undefined) answer.continueWithoutCaller(reason);
+  }
+
+  /**
+   * Notes that an answer has reached its end without its caller.
+   *
+   * @param reason The reason why the caller's part has ended
+   */
+  completeWithoutCaller(reason: Error): void {
+    this.#caller = { name: "completed", reason };
+  }
+
+  /** Returns whether the answer has reached its end, with its caller or without it. */
+  isAnswerComplete(outcome: Outcome): boolean {
+    return outcome === "ok" || this.#caller.name === "completed";
   }
 
   /**
@@ -315,10 +347,10 @@ export class Exchange {
   /**
    * Registers a function that frees resources when the exchange is over.
    *
-   * @param give Called once, with the record
+   * @param act Called once, with the record
    */
-  onSettled(give: (record: ExchangeRecord) => void): void {
-    this.#onSettled.push(give);
+  onSettled(act: (record: ExchangeRecord) => void): void {
+    this.#onSettled.push(act);
   }
 
   /** Settles the exchange and makes its record. Only the first call has an effect. */
@@ -339,9 +371,9 @@ export class Exchange {
     draft.bytesOut = this.bytesOut;
     draft.retries = this.retries;
     const record = Object.freeze(draft as ExchangeRecord);
-    for (const give of this.#onSettled) {
+    for (const act of this.#onSettled) {
       try {
-        dropRejection(give(record));
+        dropRejection(act(record));
       } catch {
         // One failing observer must not prevent the others from freeing their resources.
       }

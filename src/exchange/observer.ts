@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { Attribution } from "../config/dimensions.ts";
 import type { GatewayRequest } from "../http/message.ts";
 import type { TokenUsage } from "./billing.ts";
 import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
@@ -34,11 +35,11 @@ export interface ExchangeObserver {
   readonly wantsWithheld?: boolean;
   /** An exchange is over. @param record Its record, complete and frozen */
   settled(record: ExchangeRecord): void;
-  /** The provider has stated the usage of an earlier exchange, whose usage was estimated. */
+  /** The provider has stated the usage of an earlier exchange, whose usage was unknown. */
   restated?(call: RestatedCall): void;
 }
 
-/** An earlier exchange whose usage was estimated, and is now stated: facts of its record. */
+/** An earlier exchange whose usage was unknown, and is now stated: facts of its record. */
 export interface RestatedCall {
   /** Wall clock, milliseconds since 1970. */
   readonly startedAt: number;
@@ -50,14 +51,16 @@ export interface RestatedCall {
   readonly team: string | undefined;
   /** Plan in the claims of an identity token. */
   readonly plan: string | undefined;
+  /** Values of the configured headers, by dimension. */
+  readonly attribution?: Attribution | undefined;
   /** Name of the provider. */
   readonly provider: string;
   /** Model as the caller named it; empty if none was named. */
   readonly model: string;
   /** Name of the operation, such as `responses`. */
   readonly operation: string;
-  /** The usage that its record has. */
-  readonly estimate: TokenUsage;
+  /** The estimate that its record has; `undefined` if it has none, as for a batch. */
+  readonly estimate: TokenUsage | undefined;
   /** The usage that the provider states. */
   readonly stated: TokenUsage;
 }

@@ -6,7 +6,7 @@
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type GatewayRequest, whenGone } from "../http/message.ts";
 import type { Clock } from "./clock.ts";
-import { ClientClosed, Exchange } from "./exchange.ts";
+import { Exchange } from "./exchange.ts";
 import type { ExchangeRecord } from "./record.ts";
 import { createShare, type Share, SharedBudget } from "./shared_budget.ts";
 
@@ -32,9 +32,9 @@ class CallerWatch {
   }
 
   #begin(exchange: Exchange): void {
-    const onGone = () =>
-      exchange.reader === undefined ? exchange.leave(new ClientClosed()) : exchange.reader.cancel();
-    if (this.#request !== undefined) this.#end = whenGone(this.#request, onGone);
+    if (this.#request !== undefined) {
+      this.#end = whenGone(this.#request, () => exchange.disconnect());
+    }
     this.#request = undefined;
   }
 }
@@ -85,7 +85,7 @@ export class OpenExchanges implements Iterable<Exchange> {
    * Exchanges whose answers can be read after they have settled, with functions that break off
    * these answers.
    */
-  readonly #unread = new Map<Exchange, (reason: Error) => void>();
+  readonly #readable = new Map<Exchange, (reason: Error) => void>();
   readonly #onEmpty: (() => void)[] = [];
 
   /** @param slots Slots of the exchanges. If left out, their number is unlimited */
@@ -154,7 +154,7 @@ export class OpenExchanges implements Iterable<Exchange> {
   /** Removes an exchange, and moves the last exchange to its index. */
   #delete(exchange: Exchange): void {
     const { openIndex } = exchange;
-    if (!this.#unread.has(exchange)) this.#free(exchange);
+    if (!this.#readable.has(exchange)) this.#free(exchange);
     const last = this.#all.pop();
     if (last !== undefined && last.openIndex !== openIndex) {
       this.#all[openIndex] = last;
@@ -164,7 +164,7 @@ export class OpenExchanges implements Iterable<Exchange> {
   }
 
   #notifyEmpty(): void {
-    if (this.#all.length > 0 || this.#unread.size > 0) return;
+    if (this.#all.length > 0 || this.#readable.size > 0) return;
     for (const notify of this.#onEmpty.splice(0)) notify();
   }
 
@@ -176,9 +176,9 @@ export class OpenExchanges implements Iterable<Exchange> {
    * @returns Function that frees the slot
    */
   keepOpen(exchange: Exchange, end: (reason: Error) => void): () => void {
-    this.#unread.set(exchange, end);
+    this.#readable.set(exchange, end);
     return () => {
-      if (!this.#unread.delete(exchange)) return;
+      if (!this.#readable.delete(exchange)) return;
       if (exchange.isSettled) this.#free(exchange);
       this.#notifyEmpty();
     };
@@ -187,12 +187,12 @@ export class OpenExchanges implements Iterable<Exchange> {
   /** Aborts all of them. */
   abort(reason: Error): void {
     for (const exchange of this) exchange.abort(reason);
-    for (const end of Array.from(this.#unread.values())) end(reason);
+    for (const end of Array.from(this.#readable.values())) end(reason);
   }
 
   /** Resolves when no exchange is open and no answer is kept open. */
   whenEmpty(): Promise<void> {
-    const isEmpty = this.size === 0 && this.#unread.size === 0;
+    const isEmpty = this.size === 0 && this.#readable.size === 0;
     return isEmpty ? Promise.resolve() : new Promise((resolve) => this.#onEmpty.push(resolve));
   }
 

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { ErrorCode } from "../errors/gateway_error.ts";
+import type { Attribution } from "../config/dimensions.ts";
+import type { ErrorCode } from "../errors/codes.ts";
 import type { FailureCause, Outcome } from "../errors/outcomes.ts";
 import type { TokenUsage } from "./billing.ts";
 
@@ -45,10 +46,16 @@ export interface ExchangeRecord {
   readonly keyId?: string | undefined;
   /** Name of the gateway key, if it has one. */
   readonly keyName?: string | undefined;
+  /** True if the call used a provider key that the gateway holds. */
+  readonly usesHeldKey?: boolean | undefined;
   /** Team of the gateway key, or the team that the claims of an identity token name. */
   readonly team?: string | undefined;
   /** Plan of the configuration that the claims of an identity token name. */
   readonly plan?: string | undefined;
+  /** Values of the configured headers, by dimension. The caller chose them. */
+  readonly attribution?: Attribution | undefined;
+  /** Id of the run that it belongs to. The caller chose it. */
+  readonly run?: string | undefined;
   /** Name of the operation, such as `chat.completions`. */
   readonly operation?: string | undefined;
   /**
@@ -61,7 +68,7 @@ export interface ExchangeRecord {
     | "generate_content"
     | "fetch_response"
     | undefined;
-  /** True if the operation costs tokens, which its answers state. */
+  /** True if a call of the operation costs something, even if no answer states how much. */
   readonly isMetered?: boolean | undefined;
   /** Model as the caller named it: at most 256 characters, without control characters. */
   readonly model?: string | undefined;
@@ -134,8 +141,11 @@ export const BLANK_RECORD: Readonly<RecordDraft> = {
   provider: undefined,
   keyId: undefined,
   keyName: undefined,
+  usesHeldKey: undefined,
   team: undefined,
   plan: undefined,
+  attribution: undefined,
+  run: undefined,
   operation: undefined,
   genAi: undefined,
   isMetered: undefined,

@@ -74,6 +74,22 @@ export interface ByteSource {
   cancel(reason?: unknown): void;
 }
 
+/**
+ * Unpacks a body with a content encoding, only as fast as it is read. Reading rejects if the body
+ * ends too early, or if other bytes follow it.
+ *
+ * @param coding One coding, lower case, such as `gzip`
+ * @param body The packed body
+ * @param mostBytes Set for a body in one piece that is known to be complete: the most bytes that
+ * are wanted. Reading can reject with a `RangeError` if there are more
+ * @returns The unpacked body; `undefined` for an unsupported coding
+ */
+export type Unpack = (
+  coding: string,
+  body: ByteSource,
+  mostBytes?: number,
+) => ByteSource | undefined;
+
 /** A body, pushed or pulled. */
 export type AnyBody = PushedBody | ByteSource;
 

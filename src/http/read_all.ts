@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
+import type { ErrorCode } from "../errors/codes.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import { type AnyBody, type ByteSink, push } from "./message.ts";
 
 /** Deadline of a read. */

@@ -12,15 +12,18 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { ClientClosed, type Exchange } from "../exchange/exchange.ts";
 import { createShare, type Share, SharedBudget } from "../exchange/shared_budget.ts";
-import type { AnyBody, GatewayRequest } from "../http/message.ts";
+import type { AnyBody, GatewayRequest, Unpack } from "../http/message.ts";
 import { readAll } from "../http/read_all.ts";
 import { isMultipart } from "./multipart.ts";
+import { toCoding, unpackBody } from "./packed_body.ts";
 
 /** Options for reading a body. */
 export interface ReadBodyOptions {
   readonly limits: Pick<LimitsConfig, "maxBodyBytes" | "bodyTimeMs">;
   /** Content types that are accepted. */
   readonly types: ContentTypes;
+  /** Unpacks a packed body. */
+  readonly unpack: Unpack;
   /** Memory that counts the bytes of the body. */
   readonly memory: BodyMemory;
   /** Id of the gateway key. */
@@ -78,9 +81,6 @@ function checkHeaders(
       types.detail === undefined ? {} : { detail: types.detail },
     );
   }
-  if ((headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
-    throw new GatewayError("unsupported_content_encoding");
-  }
   const length = Number(headers.get("content-length") ?? 0);
   if (length > limits.maxBodyBytes) throw tooLarge(limits.maxBodyBytes);
   // A framework can pass values that no listener would pass.
@@ -107,7 +107,8 @@ function choosePieces(source: AnyBody, announced: number, body: RequestBody): An
  * @returns Exactly the bytes that the caller sent, counted in `options.memory` until they are
  * released
  * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`,
- * `body_too_large`, `body_timeout`, `invalid_json`, `gateway_overloaded`
+ * `invalid_content_encoding`, `body_too_large`, `body_timeout`, `invalid_json`,
+ * `gateway_overloaded`
  * @throws {ClientClosed} If the caller left before the end
  */
 export async function readBody(
@@ -116,6 +117,8 @@ export async function readBody(
 ): Promise<RequestBody> {
   const { limits: { maxBodyBytes, bodyTimeMs }, memory, owner, clock, exchange } = options;
   const announced = checkHeaders(request.headers, options);
+  const packing = request.headers.get("content-encoding");
+  const coding = packing === null ? undefined : readCoding(packing, request, options);
   if (request.body === null) throw new GatewayError("invalid_json");
   const body = memory.open(owner, exchange);
   const beganAt = exchange.elapsed();
@@ -137,6 +140,7 @@ export async function readBody(
     });
     body.keep(bytes);
     exchange.bytesIn = bytes.byteLength;
+    if (coding !== undefined) await unpackInto(body, bytes, coding, options);
     return body;
   } catch (error) {
     body.release(); // now, because the exchange can end much later
@@ -144,6 +148,38 @@ export async function readBody(
   } finally {
     exchange.waitedMs += exchange.elapsed() - beganAt;
   }
+}
+
+/**
+ * Returns the content encoding of a packed body; `undefined` for a body that is not packed.
+ *
+ * @param packing Value of `Content-Encoding`
+ * @throws {GatewayError} `unsupported_content_encoding`
+ */
+function readCoding(
+  packing: string,
+  { headers }: GatewayRequest,
+  { unpack }: ReadBodyOptions,
+): string | undefined {
+  if (packing.toLowerCase() === "identity") return undefined;
+  return toCoding(packing, isJson(headers.get("content-type") ?? ""), unpack);
+}
+
+/** Unpacks a body, so that its content can be read. */
+async function unpackInto(
+  body: RequestBody,
+  bytes: Uint8Array,
+  coding: string,
+  { limits, unpack, clock, exchange }: ReadBodyOptions,
+): Promise<void> {
+  const content = await unpackBody(bytes, coding, {
+    unpack,
+    maxBodyBytes: limits.maxBodyBytes,
+    reserve: (byteLength) => body.reserve(bytes.byteLength + byteLength),
+    exchange,
+    deadline: { ms: limits.bodyTimeMs, isOfSilence: false, code: "body_timeout", clock },
+  });
+  body.keepContent(content, coding);
 }
 
 /** The bodies of a key can use as much as stays free: at most a half. */
@@ -209,6 +245,8 @@ export class RequestBody {
   readonly #share: Share;
   #heldBytes = 0;
   #bytes: Uint8Array | null = null;
+  #content: Uint8Array | undefined;
+  #coding: string | undefined;
   #isReleased = false;
 
   /** @internal See {@link BodyMemory.open} */
@@ -223,6 +261,16 @@ export class RequestBody {
    */
   get bytes(): Uint8Array | null {
     return this.#bytes;
+  }
+
+  /** The content of the body, to read its facts: `bytes`, unpacked if the caller packed them. */
+  get content(): Uint8Array | null {
+    return this.#content ?? this.#bytes;
+  }
+
+  /** Content encoding of `bytes`; `undefined` if they are not packed. */
+  get coding(): string | undefined {
+    return this.#coding;
   }
 
   /** Number of bytes that can still be reserved for it now. */
@@ -251,11 +299,18 @@ export class RequestBody {
     this.#heldBytes = bytes.byteLength;
   }
 
+  /** @param content The content of the packed body, whose bytes were reserved */
+  keepContent(content: Uint8Array, coding: string): void {
+    this.#content = content;
+    this.#coding = coding;
+  }
+
   /** Frees the bytes. Safe to call again. */
   release(): void {
     if (this.#isReleased) return;
     this.#isReleased = true;
     this.#bytes = null;
+    this.#content = undefined;
     this.#memory.count(this.#share, -this.#heldBytes);
     this.#heldBytes = 0;
     this.#memory.close(this.#share);

@@ -44,7 +44,8 @@ export class BytePattern {
    * @returns The index of the first occurrence that begins at `from` or later; -1 if there is none
    */
   findIn(text: Uint8Array, from: number): number {
-    const [bytes, shifts] = [this.#bytes, this.#shifts];
+    const bytes = this.#bytes;
+    const shifts = this.#shifts;
     const last = this.length - 1;
     let work = 0;
     for (

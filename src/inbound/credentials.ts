@@ -4,9 +4,12 @@
  *
  * @module
  */
+import { CREDENTIAL_HEADERS } from "../config/credential.ts";
 import { PROVIDER_KEY } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
-import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
+import type { ErrorCode } from "../errors/codes.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import { readParameters } from "./query.ts";
 
 /** Rules of a provider for the key that callers send for it. */
 export type CredentialRules = Pick<ProviderConfig, "credential" | "combinedKey">;
@@ -71,7 +74,12 @@ export function toGatewayKeyError(header: string, { combinedKey }: CredentialRul
   );
 }
 
-function missingUpstreamKey(header: string): GatewayError {
+/**
+ * Makes the error for a call without a key at the provider.
+ *
+ * @param header Name of the header of its interface, in lower case
+ */
+export function toMissingKeyError(header: string): GatewayError {
   const bearer = "Authorization: Bearer <your key at the provider>";
   const detail = header === "authorization"
     ? bearer
@@ -79,9 +87,37 @@ function missingUpstreamKey(header: string): GatewayError {
   return errorAt(header, "missing_upstream_key", `send ${detail}`);
 }
 
+/** Writes the form of an upstream key. */
+const toForm = (header: string): string =>
+  header === "authorization" ? "Authorization: Bearer <key>" : `${header}: <key>`;
+
 function malformedUpstreamKey(header: string): GatewayError {
-  const form = header === "authorization" ? "Authorization: Bearer <key>" : `${header}: <key>`;
-  return errorAt(header, "invalid_upstream_auth", `send ${form}, once`);
+  return errorAt(header, "invalid_upstream_auth", `send ${toForm(header)}, once`);
+}
+
+/** Fields of a query in which interfaces accept a key. */
+const KEY_IN_QUERY = /^(?:key|api[-_]?key|access_token)$/;
+
+/**
+ * Checks that a caller without a readable key has not sent one in another place. It must not use a
+ * held key by mistake, next to its own key.
+ *
+ * @throws {GatewayError} `invalid_upstream_auth`
+ */
+export function assertNoUnreadKey(
+  { headers, url }: { readonly headers: Headers; readonly url: string },
+  { credential }: CredentialRules,
+): void {
+  const isRead = (name: string) => name === credential || name === "authorization";
+  const isUnread = readParameters(url).some(([name]) => KEY_IN_QUERY.test(name)) ||
+    CREDENTIAL_HEADERS.some((name) => !isRead(name) && headers.get(name) !== null);
+  if (!isUnread) return;
+  const form = toForm(credential);
+  throw errorAt(
+    credential,
+    "invalid_upstream_auth",
+    `send ${form}, once, or no key at all to use the gateway's`,
+  );
 }
 
 /**
@@ -150,18 +186,19 @@ function readFirstHalf(headers: Headers, rules: CredentialRules): string | undef
  * interface.
  *
  * @param gatewayKey The caller's gateway key, which is removed from a combined key
- * @returns The presented headers, unchanged, to forward. Names in lower case
- * @throws {GatewayError} `missing_upstream_key`, `invalid_upstream_auth`
+ * @returns The presented headers, unchanged, to forward. Names in lower case. `undefined` if there is
+ * no key
+ * @throws {GatewayError} `invalid_upstream_auth`
  */
 export function readUpstreamCredentials(
   headers: Headers,
   rules: CredentialRules,
   gatewayKey: string,
-): Credentials {
+): Credentials | undefined {
   const { credential, combinedKey } = rules;
   const bearer = headers.get("authorization");
   const bare = credential === "authorization" ? null : headers.get(credential);
-  if (bearer === null && bare === null) throw missingUpstreamKey(credential);
+  if (bearer === null && bare === null) return undefined;
   if (bearer !== null && parseBearer(bearer) === undefined) {
     throw malformedUpstreamKey("authorization");
   }
@@ -173,17 +210,23 @@ export function readUpstreamCredentials(
     : credentials;
 }
 
-/** Removes the gateway key from combined keys. If both headers are sent, both must contain it. */
-function toSecondHalves(credentials: Credentials, gatewayKey: string): Credentials {
+/**
+ * Removes the gateway key from combined keys. If both headers are sent, both must contain it.
+ *
+ * @returns `undefined` if nothing follows the gateway key
+ */
+function toSecondHalves(credentials: Credentials, gatewayKey: string): Credentials | undefined {
   const halves = Object.entries(credentials).map(([name, value]): [string, string] => {
     const scheme = name === "authorization" ? "Bearer " : "";
     const key = value.slice(scheme.length);
     if (!key.startsWith(gatewayKey + SEPARATOR)) {
       throw errorAt(name, "invalid_upstream_auth", COMBINED_FORM);
     }
-    const half = key.slice(gatewayKey.length + SEPARATOR.length);
-    if (half === "") throw missingUpstreamKey(name);
-    return [name, scheme + half];
+    return [name, key.slice(gatewayKey.length + SEPARATOR.length)];
   });
-  return Object.fromEntries(halves);
+  if (halves.every(([, half]) => half === "")) return undefined;
+  return Object.fromEntries(halves.map(([name, half]) => {
+    if (half === "") throw toMissingKeyError(name);
+    return [name, name === "authorization" ? `Bearer ${half}` : half];
+  }));
 }

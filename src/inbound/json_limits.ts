@@ -49,8 +49,12 @@ export const SINGLE_KEYS: ReadonlySet<string> = new Set([
     "compound_custom",
   ],
   ...["user_config", "model_list", "draft_model", "safety_model", "deployment_id"],
+  ...["data_sources", "datasources", "requests"],
   // Amounts for strict limits.
   ...["n", "best_of", "prompt", "max_tokens", "max_completion_tokens", "max_output_tokens"],
+  // The same at Google, Bedrock and Ollama, in lower case.
+  ...["generationconfig", "generation_config", "inferenceconfig", "textgenerationconfig"],
+  ...["max_gen_len", "max_tokens_to_sample", "options"],
   // Input that is not in the body.
   ...["previous_response_id", "conversation"],
   // End users, which are searched for gateway keys.

@@ -40,8 +40,15 @@ export const UNREAD_KEYS: ReadonlySet<string> = new Set([
 /** Placeholder in the view for a text of {@link UNREAD_KEYS}, which was checked, but not copied. */
 export const UNREAD_TEXT = "(unread)";
 
-const [QUOTE, BACKSLASH, COMMA, COLON, MINUS] = [0x22, 0x5c, 0x2c, 0x3a, 0x2d];
-const [OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY] = [0x7b, 0x7d, 0x5b, 0x5d];
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const MINUS = 0x2d;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+const OPEN_ARRAY = 0x5b;
+const CLOSE_ARRAY = 0x5d;
 /** The characters after a backslash that mean a single character. */
 const ESCAPED = new Uint8Array(256);
 for (const one of '"\\/bfnrt') ESCAPED[one.charCodeAt(0)] = 1;
@@ -57,7 +64,8 @@ const NUMBER = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$/;
  * and one more for this number of bytes of the body. A body with more of them is read faster by
  * `JSON.parse`.
  */
-const [MIN_DECODED, BYTES_PER_DECODED] = [16, 128];
+const MIN_DECODED = 16;
+const BYTES_PER_DECODED = 128;
 
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 

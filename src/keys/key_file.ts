@@ -13,7 +13,7 @@ import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import { Turns } from "../storage/shared_file.ts";
 import { isOfLaterForm } from "../storage/stored_forms.ts";
-import { InvalidRecord, keepUnreadable, readRecord, writeRecord } from "./key_record.ts";
+import { InvalidRecord, keepUnreadable, readKeyRecord, writeKeyRecord } from "./key_record.ts";
 import type { GatewayKey } from "./key_store.ts";
 import { MemoryKeyStore } from "./key_store_memory.ts";
 
@@ -34,7 +34,7 @@ class OtherForm extends BrokenFile {}
  */
 function readKey(value: unknown, location: string): GatewayKey {
   try {
-    return readRecord(value, location);
+    return readKeyRecord(value, location);
   } catch (cause) {
     if (!(cause instanceof InvalidRecord)) throw cause;
     const unreadable = keepUnreadable(value, cause.message);
@@ -132,7 +132,7 @@ export async function* writeKeyFile(keys: readonly GatewayKey[]): AsyncIterable<
   const turns = new Turns();
   yield Buffer.from(HEAD);
   for (let index = 0; index < keys.length; index += LINES) {
-    const lines = keys.slice(index, index + LINES).map(writeRecord).join(",\n");
+    const lines = keys.slice(index, index + LINES).map(writeKeyRecord).join(",\n");
     const part = Buffer.from(index + LINES < keys.length ? `${lines},\n` : `${lines}\n`);
     hash.update(part);
     yield part;

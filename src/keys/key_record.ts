@@ -5,7 +5,8 @@
  * does not know. Later versions can rely on these rules:
  *
  * - `version` is the lowest version of this form that understands the whole record; 1 is not
- *   written. Version 2 has teams, budgets in money, two budgets, and strict limits.
+ *   written. Version 2 has teams, budgets in money, two budgets, and strict limits. Version 3 has
+ *   budgets by week.
  * - An unknown field is kept and ignored. A later version that adds a restriction as a new field
  *   lists it in `requires`. A version that does not understand all names in that list refuses the
  *   key.
@@ -26,7 +27,7 @@ import type { WrittenLimits } from "../config/limit_set.ts";
 import type { GatewayKey, LaterPart } from "./key_store.ts";
 
 /** The highest version of the form that this module writes and fully understands. */
-const VERSION = 2;
+const VERSION = 3;
 /** Fields that identify the key of a record. */
 const IDENTITY: readonly unknown[] = ["id", "key", "digest"];
 /**
@@ -52,7 +53,7 @@ function isObject(value: unknown): value is Json {
  * @returns The key, with the parts that this version does not understand
  * @throws {InvalidRecord} For a value without an id and a digest, and for a key itself
  */
-export function readRecord(value: unknown, location = ""): GatewayKey {
+export function readKeyRecord(value: unknown, location = ""): GatewayKey {
   const { success, output, issues } = v.safeParse(KeySchema, value);
   if (success) return withDigest(output, location);
   if (!isObject(value)) throw new InvalidRecord(formatMistake(describeIssue(issues[0], location)));
@@ -87,27 +88,21 @@ function isKnownVersion(version: unknown): boolean {
 function readLater(record: Json, location: string): GatewayKey {
   const faults = faultsOf(record);
   let known = without(record, ["version", "requires"]);
-  const [fields, limits]: [unknown[], unknown[]] = [[], []];
+  const fields: unknown[] = [];
+  const limits: unknown[] = [];
   for (;;) {
     const { success, output, issues } = v.safeParse(KeySchema, known);
     if (success) {
       if (!isKnownVersion(record["version"])) fields.push("version");
-      const key = withDigest(output, location);
-      const later: LaterPart = {
-        fields: pick(record, [...fields, "requires"]),
-        limits: isObject(record["limits"]) ? pick(record["limits"], limits) : {},
-        ...(faults.length > 0 && { refusal: listFaults(faults) }),
-      };
-      const isEmpty = Object.keys({ ...later.fields, ...later.limits }).length === 0;
-      return isEmpty ? key : { ...key, later };
+      return withLater(withDigest(output, location), record, { fields, limits, faults });
     }
     for (const issue of issues) {
       const [name, limit] = (issue.path ?? []).map(({ key }) => key);
       if (name === undefined || IDENTITY.includes(name)) {
         throw new InvalidRecord(formatMistake(describeIssue(issue, location)));
       }
-      const isUnknown = issue.type === "strict_object" && issue.expected === "never" &&
-        limit === undefined;
+      const isUnexpected = issue.type === "strict_object" && issue.expected === "never";
+      const isUnknown = isUnexpected && limit === undefined;
       const isLimit = name === "limits" && limit !== undefined;
       if (isLimit && isObject(known["limits"])) limits.push(limit);
       else fields.push(name);
@@ -116,6 +111,27 @@ function readLater(record: Json, location: string): GatewayKey {
     known = without(known, fields);
     if (isObject(known["limits"])) known = { ...known, limits: without(known["limits"], limits) };
   }
+}
+
+/** The parts of a record that this version does not know. */
+interface UnknownParts {
+  readonly fields: readonly unknown[];
+  readonly limits: readonly unknown[];
+  readonly faults: readonly string[];
+}
+
+/** Adds the unknown parts of its record to a key. */
+function withLater(
+  key: GatewayKey,
+  record: Json,
+  { fields, limits, faults }: UnknownParts,
+): GatewayKey {
+  const laterFields = pick(record, [...fields, "requires"]);
+  const laterLimits = isObject(record["limits"]) ? pick(record["limits"], limits) : {};
+  const isEmpty = Object.keys(laterFields).length + Object.keys(laterLimits).length === 0;
+  if (isEmpty) return key;
+  const refusal = faults.length > 0 ? { refusal: listFaults(faults) } : undefined;
+  return { ...key, later: { fields: laterFields, limits: laterLimits, ...refusal } };
 }
 
 /** Describes the reasons against its use in the record's own fields. */
@@ -155,7 +171,10 @@ const LIMIT_VERSIONS: Readonly<Record<keyof WrittenLimits, (limit: unknown) => n
   requests: () => 1,
   tokens: () => 1,
   concurrency: () => 1,
-  budget: (budget) => typeof budget === "string" && !budget.includes(" ") ? 1 : 2,
+  budget: (budget) => {
+    if ([budget].flat().some((each) => String(each).endsWith("/week"))) return 3;
+    return typeof budget === "string" && !budget.includes(" ") ? 1 : 2;
+  },
   mode: (mode) => mode === "strict" ? 2 : 1,
 };
 
@@ -170,7 +189,7 @@ function versionOf({ team, limits }: Json): number {
 /**
  * Writes a record as JSON.
  *
- * @returns JSON that {@link readRecord} reads as the same key
+ * @returns JSON that {@link readKeyRecord} reads as the same key
  */
 export function toRecordJson({ later, ...key }: GatewayKey): Record<string, unknown> {
   const json = toKeyJson(key);
@@ -192,9 +211,9 @@ export function toRecordJson({ later, ...key }: GatewayKey): Record<string, unkn
 /**
  * Writes a record.
  *
- * @returns One line of JSON, which {@link readRecord} reads as the same key
+ * @returns One line of JSON, which {@link readKeyRecord} reads as the same key
  */
-export function writeRecord(key: GatewayKey): string {
+export function writeKeyRecord(key: GatewayKey): string {
   return JSON.stringify(toRecordJson(key));
 }
 
@@ -212,25 +231,31 @@ export function replaceLater(key: GatewayKey, names: readonly string[]): Gateway
     fields: without(later.fields, names),
     limits: without(later.limits, limits.filter((_, index) => names[index]?.startsWith("limits."))),
   };
-  return readRecord(JSON.parse(writeRecord({ ...key, later: left })));
+  return readKeyRecord(JSON.parse(writeKeyRecord({ ...key, later: left })));
 }
 
 /** Describes the keys whose records this version does not fully understand, for the operator. */
 export function describeLater(keys: Iterable<GatewayKey>): string[] {
-  const [refused, ignoring]: [string[], string[]] = [[], []];
+  const refused: string[] = [];
+  const ignoring: string[] = [];
   for (const { id, later } of keys) {
     if (later?.refusal !== undefined) refused.push(`${id} (${later.refusal})`);
     else if (later !== undefined) ignoring.push(`${id} (${Object.keys(later.fields).join(", ")})`);
   }
-  const list = (all: readonly string[]) =>
-    all.slice(0, MAX_NAMED).join(", ") +
-    (all.length > MAX_NAMED ? ` and ${all.length - MAX_NAMED} more` : "");
-  return [
-    ...(refused.length > 0
-      ? [`keys that this version does not understand are refused: ${list(refused)}`]
-      : []),
-    ...(ignoring.length > 0
-      ? [`fields that this version does not know are ignored: ${list(ignoring)}`]
-      : []),
-  ];
+  const lines: string[] = [];
+  if (refused.length > 0) {
+    const names = listFirst(refused);
+    lines.push(`keys that this version does not understand are refused: ${names}`);
+  }
+  if (ignoring.length > 0) {
+    const names = listFirst(ignoring);
+    lines.push(`fields that this version does not know are ignored: ${names}`);
+  }
+  return lines;
+}
+
+/** Lists the first names, and the number of the others. */
+function listFirst(names: readonly string[]): string {
+  const first = names.slice(0, MAX_NAMED).join(", ");
+  return names.length > MAX_NAMED ? `${first} and ${names.length - MAX_NAMED} more` : first;
 }

@@ -76,7 +76,7 @@ export function findGatewayKey(
   if (typeof keys === "function") return withDeadline(callResolver(keys, presentedKey), wait);
   const presentedDigest = digest(presentedKey);
   const check = (storedKey: GatewayKey | undefined) =>
-    isGood(storedKey, presentedDigest, clock.now()) ? storedKey : undefined;
+    isSecretOf(storedKey, presentedDigest, clock.now()) ? storedKey : undefined;
   const found = withDeadline(keys.find(presentedDigest), wait);
   return isPromise(found) ? found.then(check) : check(found);
 }
@@ -134,7 +134,11 @@ async function callResolver(
  * Returns whether the presented key is a stored key's current secret, or its secret before the last
  * rotation.
  */
-function isGood(storedKey: GatewayKey | undefined, presentedDigest: string, now: number): boolean {
+function isSecretOf(
+  storedKey: GatewayKey | undefined,
+  presentedDigest: string,
+  now: number,
+): boolean {
   // An unknown key is compared too, so that the check needs the same time as for a known one.
   const isCurrent = equalDigests(storedKey?.digest ?? NO_DIGEST, presentedDigest);
   const previous = storedKey?.previous;

@@ -4,17 +4,18 @@
  * 50,000, and never a key itself.
  *
  * Its lines are JSON: a head, then one key per line. `sallyport keys import` can read it too. The
- * head also has the number of gateways that share limits. The file is written some seconds after a
+ * head also has the stored teams, and the number of gateways that share limits. The file is written some seconds after a
  * change. Processes of one gateway share it.
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { Buffer } from "node:buffer";
 import * as v from "valibot";
 import type { Clock } from "../exchange/clock.ts";
-import { LazyFile } from "../storage/lazy_file.ts";
+import { LazyFile, type LazyFileOptions } from "../storage/lazy_file.ts";
 import { type SharedFile, Turns } from "../storage/shared_file.ts";
-import { readRecord } from "./key_record.ts";
+import { readKeyRecord } from "./key_record.ts";
 import { digestsOf, type GatewayKey } from "./key_store.ts";
 import { RecentMap } from "../exchange/recent_map.ts";
 
@@ -40,10 +41,12 @@ interface Entry {
   readonly writtenAt: number;
 }
 
+const TeamsSchema = v.object({ seen: v.number(), records: v.record(v.string(), v.string()) });
 const HeadSchema = v.object({
   snapshot: v.literal(1),
   generation: v.optional(v.string()),
   gateways: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
+  teams: v.optional(TeamsSchema),
   keys: v.number(),
 });
 const LineSchema = v.object({ seen: v.number(), record: v.unknown() });
@@ -53,7 +56,7 @@ export class KeySnapshot {
   readonly #file: LazyFile;
   readonly #path: string;
   readonly #clock: Clock;
-  readonly #report: (text: string) => void;
+  readonly #report: ReportEvent;
   /** By id, most recently seen last. */
   readonly #entries = new Map<string, Entry>();
   readonly #ids = new Map<string, string>();
@@ -61,8 +64,9 @@ export class KeySnapshot {
   readonly #forgotten = new RecentMap<number>(MAX_KEYS / 2);
   #generation: string | undefined;
   #gateways: number | undefined;
+  #teams: v.InferOutput<typeof TeamsSchema> | undefined;
 
-  constructor(file: SharedFile, options: { clock: Clock; report: (text: string) => void }) {
+  constructor(file: SharedFile, options: LazyFileOptions) {
     this.#clock = options.clock;
     this.#report = options.report;
     this.#path = file.path;
@@ -95,6 +99,27 @@ export class KeySnapshot {
     this.#file.changed();
   }
 
+  /**
+   * The records of stored teams, by name, if they were seen within {@link SNAPSHOT_MS}; `undefined`
+   * otherwise.
+   */
+  get teams(): ReadonlyMap<string, string> | undefined {
+    const teams = this.#teams;
+    const isYoung = teams !== undefined && this.#clock.now() - teams.seen < SNAPSHOT_MS;
+    return isYoung ? new Map(Object.entries(teams.records)) : undefined;
+  }
+
+  /** Notes the records of all teams in the store. */
+  seeTeams(seenTeams: ReadonlyMap<string, string>): void {
+    const before = this.#teams;
+    if (before === undefined && seenTeams.size === 0) return;
+    const teams = { seen: this.#clock.now(), records: Object.fromEntries(seenTeams) };
+    const isSame = JSON.stringify(before?.records) === JSON.stringify(teams.records);
+    if (isSame && before !== undefined && teams.seen - before.seen <= RENEW_MS) return;
+    this.#teams = teams;
+    this.#file.changed();
+  }
+
   /** True if it has keys that can still be used. */
   get isUsable(): boolean {
     for (const entry of this.#entries.values()) if (this.#isYoung(entry)) return true;
@@ -104,7 +129,10 @@ export class KeySnapshot {
   /** Reads the file, if there is a valid one. */
   async start(): Promise<void> {
     await this.#file.catchUp().catch((error) =>
-      this.#report(error instanceof Error ? error.message : String(error))
+      this.#report(error instanceof Error ? error.message : String(error), {
+        event: "file_unreadable",
+        file: this.#path,
+      })
     );
   }
 
@@ -192,7 +220,8 @@ export class KeySnapshot {
         }
       }
     } catch {
-      this.#report(`${this.#path}: this snapshot of keys is broken and is not used`);
+      const text = `${this.#path}: this snapshot of keys is broken and is not used`;
+      this.#report(text, { event: "file_unreadable", file: this.#path });
     }
   }
 
@@ -205,7 +234,7 @@ export class KeySnapshot {
     for (const line of lines) {
       const { seen, record } = v.parse(LineSchema, JSON.parse(line));
       entries.push({
-        key: readRecord(record),
+        key: readKeyRecord(record),
         text: JSON.stringify(record),
         seenAt: seen,
         writtenAt: seen,
@@ -214,6 +243,9 @@ export class KeySnapshot {
     }
     this.#generation ??= head.generation;
     this.#gateways ??= head.gateways;
+    if ((head.teams?.seen ?? -Infinity) > (this.#teams?.seen ?? -Infinity)) {
+      this.#teams = head.teams;
+    }
     return entries;
   }
 
@@ -224,6 +256,7 @@ export class KeySnapshot {
       snapshot: 1,
       generation: this.#generation,
       gateways: this.#gateways,
+      teams: this.#teams,
       keys: entries.length,
     };
     yield Buffer.from(`${JSON.stringify(head)}\n`);

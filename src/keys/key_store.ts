@@ -135,6 +135,13 @@ export interface KeyRegistry extends KeyStore {
 /** A change of keys is refused. Its message is for the operator and contains the fix. */
 export class KeyStoreError extends Error {
   override readonly name: string = "KeyStoreError";
+  /** Path of the setting that is refused, such as `limits.budget`, if it is one. */
+  readonly param: string | null;
+
+  constructor(message: string, { param, ...options }: ErrorOptions & { param?: string } = {}) {
+    super(message, options);
+    this.param = param ?? null;
+  }
 }
 
 /** Keys cannot be read or written at all. */

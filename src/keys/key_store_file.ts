@@ -4,9 +4,11 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { ConfigError } from "../config/config.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { codeOf, FileUnavailable, type SharedFile } from "../storage/shared_file.ts";
+import { codeOf } from "../errors/system_error.ts";
+import { FileUnavailable, type SharedFile } from "../storage/shared_file.ts";
 import { BrokenFile, readKeyFile, writeKeyFile } from "./key_file.ts";
 import { describeLater } from "./key_record.ts";
 import {
@@ -45,7 +47,7 @@ function describe(error: unknown): string {
 export class FileKeyStore implements KeyRegistry {
   readonly #file: SharedFile;
   readonly #clock: Clock;
-  readonly #report: (text: string) => void;
+  readonly #report: ReportEvent;
   readonly #state: KeyUsageState;
   #keys = new MemoryKeyStore();
   /** Version of the file from which {@link #keys} were read; empty before the first. */
@@ -70,7 +72,7 @@ export class FileKeyStore implements KeyRegistry {
    */
   constructor(
     file: SharedFile,
-    options: { clock: Clock; state: KeyUsageState; report: (text: string) => void },
+    options: { clock: Clock; state: KeyUsageState; report: ReportEvent },
   ) {
     this.#file = file;
     this.#clock = options.clock;
@@ -272,23 +274,28 @@ export class FileKeyStore implements KeyRegistry {
 
   /** Reports the parts of records that are not understood. */
   #reportLater(): void {
+    const { path } = this.#file;
     for (const text of describeLater(this.#keys.values())) {
-      this.#report(`${this.#file.path}: ${text}`);
+      this.#report(`${path}: ${text}`, { event: "file_unreadable", file: path });
     }
   }
 
   async #reload(): Promise<void> {
+    const { path } = this.#file;
     const version = await this.#file.look();
     const isNew = version !== this.#reported;
     this.#reported = version;
     try {
       await this.#refresh();
       if (!isNew) return;
-      this.#report(`${this.#file.path}: ${this.#keys.size} keys are valid from now on`);
+      const { size } = this.#keys;
+      const text = `${path}: ${size} keys are valid from now on`;
+      this.#report(text, { event: "keys_changed", file: path, keys: size });
       this.#reportLater();
     } catch (error) {
       if (isNew) {
-        this.#report(`${this.#file.path}: ${describe(error)}. The previous keys stay valid`);
+        const text = `${path}: ${describe(error)}. The previous keys stay valid`;
+        this.#report(text, { event: "file_unreadable", file: path });
       }
     }
   }

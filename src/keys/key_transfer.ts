@@ -4,11 +4,11 @@
  *
  * @module
  */
-import { InvalidRecord, readRecord, toRecordJson, writeRecord } from "./key_record.ts";
+import { InvalidRecord, readKeyRecord, toRecordJson, writeKeyRecord } from "./key_record.ts";
 import { digestsOf, type GatewayKey, type KeyRegistry, KeyStoreError } from "./key_store.ts";
 
 /** Beginning of the first line of a snapshot. */
-const SNAPSHOT_HEAD = '{"snapshot":';
+export const SNAPSHOT_HEAD = '{"snapshot":';
 /** Number of keys that are requested at once. */
 const PAGE = 1000;
 
@@ -45,7 +45,7 @@ export async function exportKeys(keys: KeyRegistry): Promise<KeyExport> {
     const page = await keys.list({ limit: PAGE, after });
     for (const key of page) {
       if (key.digest === "") damaged.push(key.id);
-      else lines.push(writeRecord(key));
+      else lines.push(writeKeyRecord(key));
     }
     after = page.length < PAGE ? undefined : page.at(-1)?.id;
   } while (after !== undefined);
@@ -60,7 +60,7 @@ function readLine(line: string, location: string): GatewayKey {
   try {
     const value: unknown = JSON.parse(line);
     // A line of a snapshot is a record and the time at which it was seen.
-    return readRecord(isObject(value) && "record" in value ? value.record : value, location);
+    return readKeyRecord(isObject(value) && "record" in value ? value.record : value, location);
   } catch (error) {
     if (error instanceof SyntaxError) {
       throw new KeyStoreError(`Cannot import ${location}: it is no JSON`);

@@ -7,7 +7,7 @@
 import { Buffer } from "node:buffer";
 import * as v from "valibot";
 import type { Clock } from "../exchange/clock.ts";
-import { LazyFile, WrittenByLaterVersion } from "../storage/lazy_file.ts";
+import { LazyFile, type LazyFileOptions, WrittenByLaterVersion } from "../storage/lazy_file.ts";
 import { type SharedFile, Turns } from "../storage/shared_file.ts";
 import { isOfLaterForm } from "../storage/stored_forms.ts";
 
@@ -18,7 +18,8 @@ const CHARACTERS = 32_000;
  * Text before, between and after the entries of a file that the gateway wrote, with one entry per
  * line.
  */
-const [HEAD, MIDDLE] = ['{"used":{\n', '\n},"budgets":[\n'];
+const HEAD = '{"used":{\n';
+const MIDDLE = '\n},"budgets":[\n';
 const toTail = (gateways: number | undefined) =>
   gateways === undefined ? "\n]}\n" : `\n],"gateways":${gateways}}\n`;
 /** Maximum number of characters of the tail. */
@@ -45,7 +46,7 @@ const StateSchema = v.object({
 });
 
 /** The part of its budget that one subject has spent. */
-export interface Spent {
+export interface StoredBudget {
   /** Name of the subject. */
   readonly subject: string;
   readonly used: number;
@@ -56,13 +57,13 @@ export interface Spent {
 /** Port: the limiter, which counts budgets. */
 export interface Budgets {
   /** Returns the spent amounts. */
-  budgets(): Iterable<Spent>;
+  budgets(): Iterable<StoredBudget>;
   /** Restores the amounts from {@link budgets}. */
-  restoreBudgets(spent: Iterable<Spent>): void;
+  restoreBudgets(spent: Iterable<StoredBudget>): void;
 }
 
 /** Keeps the later period if a subject has two budgets, and the larger sum within one period. */
-function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
+function keepLater(budgets: Map<string, StoredBudget>, spent: StoredBudget): void {
   const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
   const isMore = spent.until === until && spent.used > used;
   if (spent.until > until || isMore) budgets.set(spent.subject, spent);
@@ -120,7 +121,7 @@ export class FileKeyUsageState implements KeyUsageState {
   readonly #limiter: Budgets | undefined;
   /** All last uses that are known here or from the file. */
   readonly #used = new Map<string, number>();
-  #budgets = new Map<string, Spent>();
+  #budgets = new Map<string, StoredBudget>();
   #gateways: number | undefined;
 
   /**
@@ -130,7 +131,7 @@ export class FileKeyUsageState implements KeyUsageState {
    */
   constructor(
     file: SharedFile,
-    options: { clock: Clock; report: (text: string) => void; limiter?: Budgets | undefined },
+    options: LazyFileOptions & { limiter?: Budgets | undefined },
   ) {
     this.#clock = options.clock;
     this.#limiter = options.limiter;
@@ -202,7 +203,7 @@ export class FileKeyUsageState implements KeyUsageState {
   async *#toParts(): AsyncIterable<Uint8Array> {
     const turns = new Turns();
     const now = this.#clock.now();
-    const budgets = new Map<string, Spent>();
+    const budgets = new Map<string, StoredBudget>();
     for (const source of [this.#budgets.values(), this.#limiter?.budgets() ?? []]) {
       for (const spent of source) {
         if (spent.until > now) keepLater(budgets, spent);

@@ -18,14 +18,14 @@ export type KeyState = "active" | "disabled" | "revoked" | "expired";
  *
  * @param now Milliseconds since 1970
  */
-export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: number): KeyState {
+export function findKeyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: number): KeyState {
   if (revokedAt !== undefined) return "revoked";
   if (expiresAt !== undefined && expiresAt <= now) return "expired";
   return disabled === true ? "disabled" : "active";
 }
 
 /**
- * Admits a key to a provider.
+ * Checks that a key is usable, and allowed at a provider.
  *
  * @param now Wall clock, milliseconds since 1970
  * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike,
@@ -36,7 +36,7 @@ export function requireUsableKey(
   provider: string,
   now: number,
 ): KeyConfig {
-  if (key === undefined || keyState(key, now) !== "active") {
+  if (key === undefined || findKeyState(key, now) !== "active") {
     throw new GatewayError("invalid_gateway_key");
   }
   if ("later" in key && key.later?.refusal !== undefined) {
@@ -55,7 +55,7 @@ function allowsGroup(group: OperationGroup | undefined, allowed: readonly Writte
 }
 
 /**
- * Admits a key to an operation.
+ * Checks that a key is allowed to use an operation.
  *
  * @param operation Its group, and whether its model can be known
  * @param provider Name of the provider, and the operations that it allows
@@ -64,8 +64,8 @@ function allowsGroup(group: OperationGroup | undefined, allowed: readonly Writte
  */
 export function assertOperationAllowed(
   key: KeyConfig,
-  operation: AdmittedOperation,
-  provider: AdmittingProvider,
+  operation: OperationAccess,
+  provider: ProviderAccess,
 ): void {
   const { group, model } = operation;
   const isAllowed = allowsGroup(group, provider.operations) &&
@@ -75,18 +75,18 @@ export function assertOperationAllowed(
 }
 
 /** The part of an operation that decides which keys can use it. */
-interface AdmittedOperation {
+interface OperationAccess {
   readonly group: OperationGroup | undefined;
   /** Location of its model in the request. */
   readonly model: string;
 }
 
 /** The part of a provider that decides about operations. */
-type AdmittingProvider = Pick<ProviderConfig, "operations"> & { readonly name: string };
+type ProviderAccess = Pick<ProviderConfig, "operations"> & { readonly name: string };
 
 function toOperationError(
   { group = "all" as const }: { readonly group?: OperationGroup | "all" | undefined },
-  { name, operations }: AdmittingProvider,
+  { name, operations }: ProviderAccess,
   isAllowed: boolean,
 ): GatewayError {
   if (isAllowed) {
@@ -101,7 +101,7 @@ function toOperationError(
 }
 
 /**
- * Admits a key to a model.
+ * Checks that a key is allowed to use a model.
  *
  * @param model As the caller named it; `undefined` if it named none
  * @throws {GatewayError} `model_not_allowed`
@@ -113,7 +113,7 @@ export function assertModelAllowed(key: KeyConfig, model: string | undefined): v
 }
 
 /**
- * Admits a key to the models that a body names in addition to its own.
+ * Checks that a key is allowed to use the models that a body names in addition to its own.
  *
  * @param others Their names, and a field that can select a model without naming it
  * @throws {GatewayError} `model_not_allowed`

@@ -10,7 +10,7 @@
  */
 import { type Budget, periodEnd } from "../config/units.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { BUDGET_NAMES, type BudgetName, isBudget, isMoney } from "./limit_kinds.ts";
+import { BUDGET_NAMES, type BudgetName, budgetUnitOf, isBudget } from "./limit_kinds.ts";
 import {
   type Amounts,
   type Limiter,
@@ -147,8 +147,10 @@ export class BudgetWatch {
   /** Finds the status of a budget in its current period, or creates it. */
   #watch({ name: subject, limits }: LimitSubject, name: BudgetName): Watched {
     const key = `${subject}\n${name}`;
-    const { limit = 1, period = "day" } = limits[name] ?? {};
-    const unit = limits.spend !== undefined && isMoney(name) ? limits.spend.currency : "tokens";
+    const budget = limits[name];
+    if (budget === undefined) throw new Error("Cannot watch a budget: its subject has none");
+    const { limit, period } = budget;
+    const unit = budgetUnitOf(name, limits);
     const known = this.#watched.get(key);
     this.#watched.delete(key);
     const now = this.#clock.now();

@@ -59,12 +59,12 @@ export interface EstimatedCall {
   /** True if all of its input is in the body. Otherwise it can have any number of tokens. */
   readonly isInputWhole: boolean;
   /**
-   * The most output for which the caller asked, over all choices; `undefined` if it set no maximum.
+   * The most output for which the caller asked, over all answers; `undefined` if it set no maximum.
    * Tokens.
    */
   readonly maxOutput: number | undefined;
   /**
-   * The most output of the provider, over all choices; `undefined` if the operator set no maximum.
+   * The most output of the provider, over all answers; `undefined` if the operator set no maximum.
    * Tokens.
    */
   readonly providerMaxOutput: number | undefined;

@@ -1,7 +1,10 @@
 /**
  * The kinds of limit. All engine-independent differences between them are described here. To add a
- * kind, add a field to `LimitSet` and an entry to {@link LIMIT_KINDS}. The compiler then names all
- * other code that must handle it.
+ * kind of a known unit, add a field to `LimitSet` and an entry to {@link LIMIT_KINDS}. The compiler
+ * then names all other code that must handle it. A new unit also needs an amount in `Amounts`
+ * (`limiter.ts`), its reservation and settlement (`steps/token_account.ts`, `steps/later_usage.ts`),
+ * its form in messages (`limit_messages.ts` of workers), and its credits (`admin/credits.ts`), which
+ * the compiler does not all name.
  *
  * @module
  */
@@ -15,8 +18,8 @@ interface LimitKind {
   /** Unit that is counted: calls, or an amount that a call uses, which is settled at its end. */
   readonly unit: "calls" | "tokens" | "spend";
   /**
-   * Time for which a call counts: a window that starts with its first request, a day or month of
-   * the calendar (UTC), or until the call ends.
+   * Time for which a call counts: a window that starts with its first request, a day, week or
+   * month of the calendar (UTC), or until the call ends.
    */
   readonly span: "window" | "period" | "call";
   /** Error that refuses a call. */
@@ -69,9 +72,9 @@ type NamesOf<Kind> = {
 export type CallLimit = NamesOf<{ unit: "calls" }>;
 /** A limit that is reserved before a call, and settled after it. */
 export type SettledLimit = Exclude<LimitName, CallLimit>;
-/** A budget of tokens or money, for a day or month of the calendar. */
+/** A budget of tokens or money, for a day, week or month of the calendar. */
 export type BudgetName = NamesOf<{ span: "period" }>;
-/** A budget of money, for a day or month of the calendar. */
+/** A budget of money, for a day, week or month of the calendar. */
 export type MoneyName = NamesOf<{ unit: "spend" }>;
 /** A limit that has a window, or a period of the calendar. */
 export type WindowedLimit = NamesOf<{ span: "window" | "period" }>;
@@ -82,12 +85,17 @@ export const LIMIT_NAMES: readonly LimitName[] = Object.keys(LIMIT_KINDS) as Lim
 /** Returns whether a limit counts calls, and not their use. */
 export const isOfCalls = (name: LimitName): name is CallLimit => LIMIT_KINDS[name].unit === "calls";
 
-/** Returns whether a limit is a budget for a day or month of the calendar. */
+/** Returns whether a limit is a budget for a day, week or month of the calendar. */
 export const isBudget = (name: LimitName): name is BudgetName =>
   LIMIT_KINDS[name].span === "period";
 
 /** Returns whether a limit is a budget of money. */
 export const isMoney = (name: LimitName): name is MoneyName => LIMIT_KINDS[name].unit === "spend";
+
+/** Returns the unit in which a budget of some limits is shown: a currency, or `tokens`. */
+export function budgetUnitOf(name: BudgetName, { spend }: LimitSet): string {
+  return spend !== undefined && isMoney(name) ? spend.currency : LIMIT_KINDS[name].unit;
+}
 
 /** Returns whether a limit has a window, or a period of the calendar. */
 export const isWindowed = (name: LimitName): name is WindowedLimit =>

@@ -42,15 +42,21 @@ export interface Reservation {
    * lease already counts.
    */
   readonly countedByFirstLease?: string | undefined;
+  /** True for amounts that were charged at the end of an exchange: they can exceed a limit. */
+  readonly isCharged?: boolean | undefined;
   /**
    * Only for the first of two leases: name of the last subject of the exchange, which selects the
    * server that counts both leases.
    */
   readonly lastSubject?: string | undefined;
+  /** True for a call that costs nothing. A used-up limit of tokens or money does not refuse it. */
+  readonly isFree?: boolean | undefined;
 }
 
-/** Reservation of a call that uses no tokens. */
+/** Reservation of no tokens and no money, for a call that can nevertheless cost some. */
 export const NO_RESERVATION: Reservation = { expected: NO_AMOUNTS, most: NO_AMOUNTS };
+/** Reservation of a call that costs nothing. */
+export const FREE_RESERVATION: Reservation = { ...NO_RESERVATION, isFree: true };
 
 /** Subject of limits: one key, one team, or one provider. */
 export interface LimitSubject {
@@ -138,8 +144,11 @@ export interface Limiter {
   /**
    * Replaces the amounts that an exchange was charged at its end. In a window that is over, only
    * the excess counts, in the current window. If it is left out, the charged amounts stay.
+   *
+   * @throws If the counts cannot be changed now. The charged amounts of all subjects stay, unless
+   * the answer of another process was lost
    */
-  correct?(subjects: readonly LimitSubject[], correction: Correction): void;
+  correct?(subjects: readonly LimitSubject[], correction: Correction): void | Promise<void>;
 }
 
 /** Replaces the amounts that an exchange was charged. */
@@ -156,6 +165,7 @@ export interface Correction {
 export const toChargedReservation = (charged: Amounts): Reservation => ({
   expected: charged,
   most: charged,
+  isCharged: true,
 });
 
 /**
@@ -177,9 +187,12 @@ export function acquireLease(
     exchange,
     clock,
     toError,
-    onLate: (lease) => lease.release(NO_AMOUNTS, true),
+    onLate: undoLease,
   });
 }
+
+/** Ends a lease whose call is not made. Its request is returned too. */
+export const undoLease = (lease: Lease): void => lease.release(NO_AMOUNTS, true);
 
 /**
  * Time after which to retry if the limit of concurrency is reached, because the next free slot
@@ -208,6 +221,16 @@ export const LEASE_MS = { redis: 10_000, server: 30_000 } as const;
 /** Returns whether a subject limits tokens or money. */
 export function limitsAmounts({ limits }: LimitSubject): boolean {
   return SETTLED_LIMITS.some((name) => limits[name] !== undefined);
+}
+
+/** Returns whether a strict limit of a subject counts tokens or money. */
+export function limitsStrictly(subject: LimitSubject): boolean {
+  return subject.limits.mode === "strict" && limitsAmounts(subject);
+}
+
+/** Returns whether a subject limits money. */
+export function limitsSpend({ limits }: LimitSubject): boolean {
+  return limits.spend !== undefined;
 }
 
 /** Returns whether a subject limits requests or concurrency. */
@@ -242,17 +265,22 @@ export function reservedOf(
   reservation: Reservation,
 ): number {
   if (isOfCalls(name)) return isCountedByFirstLease(subject, reservation) ? 0 : 1;
-  const { expected, most } = reservation;
+  const { expected, most, isCharged = false } = reservation;
   const unit = unitOf(name);
-  return subject.limits.mode === "strict" ? most[unit] : Math.min(expected[unit], limit);
+  const isWhole = isCharged || subject.limits.mode === "strict";
+  return isWhole ? most[unit] : Math.min(expected[unit], limit);
 }
 
 /**
- * Returns the room that an amount needs in a limit. If a limit of tokens or money is used up, it
- * has no room even for a call that needs nothing.
+ * Returns the room that an exchange needs in a limit. A limit of tokens or money that is used up has
+ * no room even for a call that reserves nothing, unless the call is free.
  */
-export function roomFor(name: LimitName, amount: number = 0): number {
-  return isOfCalls(name) ? amount : Math.max(1, amount);
+export function roomFor(
+  limit: Pick<LimitStatus, "subject" | "name" | "limit">,
+  reservation: Reservation,
+): number {
+  const reserved = reservedOf(limit, reservation);
+  return isOfCalls(limit.name) || reservation.isFree === true ? reserved : Math.max(1, reserved);
 }
 
 /** Lists the limits of a subject that are set, in the order of {@link LIMIT_NAMES}. */

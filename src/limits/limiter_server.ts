@@ -48,7 +48,10 @@ export interface LeaseRequest {
   readonly reservation: Reservation;
 }
 
-/** A lease in a message: `countedByFirstLease` has the name `admitted` there. */
+/**
+ * A lease in a message. Messages keep the former name `admitted` of `countedByFirstLease`, because
+ * a deployment does not replace all Workers and Durable Objects at the same moment.
+ */
 interface LeaseMessage extends Omit<LeaseRequest, "reservation"> {
   readonly reservation: Omit<Reservation, "countedByFirstLease"> & {
     readonly admitted?: string | undefined;

@@ -76,11 +76,11 @@ interface ReservedAmount {
  */
 export type Release = (used?: Amounts, isUndone?: boolean) => void;
 
-/** Prefixes of the names of budgets in {@link Spent}. */
+/** Prefixes of the names of budgets in {@link UsedBudget}. */
 const PREFIXES: Readonly<Record<BudgetName, string>> = { budget: "", spend: "spend:" };
 
 /** The used part of one budget, which outlives the process, see {@link MemoryLimiter.budgets}. */
-export interface Spent {
+export interface UsedBudget {
   /** Name of the subject, with the prefix `spend:` for its budget of money. */
   readonly subject: string;
   readonly used: number;
@@ -208,7 +208,7 @@ export class MemoryLimiter implements Limiter {
   }
 
   /** Lists the used part of each budget, to store it beyond the end of the process. */
-  *budgets(): Iterable<Spent> {
+  *budgets(): Iterable<UsedBudget> {
     for (const [subject, counts] of this.#counts) {
       for (const name of BUDGET_NAMES) {
         if (counts[name].used > 0) yield { subject: PREFIXES[name] + subject, ...counts[name] };
@@ -217,7 +217,7 @@ export class MemoryLimiter implements Limiter {
   }
 
   /** Restores the result of {@link budgets}, unless more was counted since. */
-  restoreBudgets(spent: Iterable<Spent>): void {
+  restoreBudgets(spent: Iterable<UsedBudget>): void {
     for (const { subject: named, used, until } of spent) {
       const hasPrefix = (name: BudgetName) =>
         PREFIXES[name] !== "" && named.startsWith(PREFIXES[name]);
@@ -271,7 +271,9 @@ export class MemoryLimiter implements Limiter {
   #settle({ subject, name, amount, until }: ReservedAmount, used: number): void {
     const counts = this.#countsOf(subject.name);
     const now = isBudget(name) ? this.#clock.now() : this.#clock.monotonic();
-    const current = windowOf(name, counts, subject.limits, now);
+    const running = counts[name];
+    // The limits can have changed since. A longer window that is running now is never replaced.
+    const current = running.until > now ? running : windowOf(name, counts, subject.limits, now);
     const change = used - amount;
     if (until === current.until || change > 0) {
       counts[name] = { used: Math.max(0, current.used + change), until: current.until };
@@ -307,7 +309,7 @@ function windowOf(
 
 /** Returns the end of a window that begins now, or of the budget's current period. */
 function endOf(name: WindowedLimit, limits: LimitSet, now: number): number {
-  if (!isBudget(name)) return now + (limits[name]?.windowMs ?? 0);
-  const { period } = limits[name] ?? {};
-  return period === undefined ? now : periodEnd(period, now);
+  const limit = limits[name];
+  if (limit === undefined) throw new Error("Cannot count: the subject has no such limit");
+  return "windowMs" in limit ? now + limit.windowMs : periodEnd(limit.period, now);
 }

@@ -84,12 +84,13 @@ export class RemoteLimiter implements Limiter {
     }
   }
 
-  correct(subjects: readonly LimitSubject[], { charged, used, ageMs }: Correction): void {
+  async correct(subjects: readonly LimitSubject[], correction: Correction): Promise<void> {
+    const { charged, used, ageMs } = correction;
     if (!countsAtEnd(subjects)) return;
     const id = `${this.#id}-${++this.#acquired}`;
     const lease = { id, subjects, reservation: toChargedReservation(charged) };
     // The end of a lease that the shared limiter does not know: it counts the difference.
-    void this.#send({ type: "release", ...toMessage(lease), ageMs, used }).catch(() => {});
+    await this.#send({ type: "release", ...toMessage(lease), ageMs, used });
   }
 
   /** Opens a lease: renews it until it is released, and sends its end to the shared limiter. */

@@ -46,7 +46,7 @@ class AdmittedLease implements Lease {
 
 /** Terms on which limits admit an exchange. */
 export interface Terms {
-  /** State of all limits, without this exchange. */
+  /** Status of all limits, without this exchange. */
   readonly statuses: readonly LimitStatus[];
   /** Amounts to reserve for it. */
   readonly reservation: Reservation;
@@ -89,7 +89,7 @@ export function findRefusing(
 
 /** Returns whether a limit has no room for an exchange. */
 function isReached(status: LimitStatus, reservation: Reservation): boolean {
-  const room = roomFor(status.name, reservedOf(status, reservation));
+  const room = roomFor(status, reservation);
   return room > 0 && status.used + room > status.limit;
 }
 

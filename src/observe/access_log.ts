@@ -46,7 +46,7 @@ function toIsoTime(ms: number): string {
   return `${upToSecond}${String(1000 + Math.floor(ms) - whole * 1000).slice(1)}Z`;
 }
 
-/** Leaves out what the caller chose: a line has no text of callers but the model. */
+/** Leaves out what the caller chose: a line's only texts of callers are the model and attribution. */
 const withoutChoices = ({ tariff, ...part }: UsagePart) => ({
   ...part,
   tariff: { ...tariff, asked: undefined },
@@ -77,6 +77,8 @@ export function toJsonLine(record: ExchangeRecord, cost?: LoggedCost): string {
     key: record.keyId,
     keyName: record.keyName,
     team: record.team,
+    attribution: record.attribution,
+    run: record.run,
     provider: record.provider,
     replica: record.replica,
     operation: record.operation,
@@ -99,6 +101,7 @@ export function toJsonLine(record: ExchangeRecord, cost?: LoggedCost): string {
     outputTokens: usage?.output,
     tokens: usage?.total,
     estimated: record.isEstimated,
+    heldKey: record.usesHeldKey,
     ...(cost && toCostFields(cost)),
     retries: record.retries,
     withheld,
@@ -136,6 +139,8 @@ export function toPrettyLine(record: ExchangeRecord, cost?: LoggedCost): string 
     keyId,
     keyName,
     team,
+    attribution = {},
+    run,
     usage,
   } = record;
   const words = [
@@ -156,6 +161,8 @@ export function toPrettyLine(record: ExchangeRecord, cost?: LoggedCost): string 
     cost && toPrettyCost(cost),
     keyId === undefined ? undefined : `key ${keyName ?? keyId}`,
     team === undefined ? undefined : `team ${team}`,
+    ...Object.entries(attribution).map(([name, value]) => `${name} ${value}`),
+    run === undefined ? undefined : `run ${run}`,
     record.id,
   ];
   return words.filter((word) => word !== undefined).join("  ");
@@ -216,7 +223,12 @@ export class AccessLog implements ExchangeObserver {
    * Writes a line about an operator's change at once, regardless of the number of waiting lines.
    */
   audit(entry: AuditEntry): void {
-    this.#waiting += `${this.#format === toPrettyLine ? toAuditText(entry) : toAuditJson(entry)}\n`;
+    this.write(this.#format === toPrettyLine ? toAuditText(entry) : toAuditJson(entry));
+  }
+
+  /** Writes a line at once, regardless of the number of waiting lines. */
+  write(line: string): void {
+    this.#waiting += `${line}\n`;
     this.#lines++;
     this.flush();
   }

@@ -18,43 +18,51 @@ export interface AuditEntry {
   readonly route: string;
   /** Id of the changed object: a key, a provider, the owner of a token. */
   readonly target: string | undefined;
+  /** Amount that the operator gave, such as `5 USD` for a credit. */
+  readonly amount?: string | undefined;
+  /** Reason that the operator stated, such as for a credit. */
+  readonly reason?: string | undefined;
   /** `ok`, or the code of the refusal. */
   readonly outcome: string;
 }
 
-/** The most characters of a target in a line: a target can be any text from the request. */
-const MAX_TARGET = 128;
+/** The most characters of a text in a line: it can be any text from the request. */
+const MAX_TEXT = 128;
 
-function toTarget(target: string | undefined): string | undefined {
+function toSafeText(text: string | undefined): string | undefined {
   // deno-lint-ignore no-control-regex -- control characters could forge a line
-  return target?.slice(0, MAX_TARGET).replace(/[\x00-\x1f\x7f-\x9f]/g, "?");
+  return text?.slice(0, MAX_TEXT).replace(/[\x00-\x1f\x7f-\x9f]/g, "?");
 }
 
 /** Formats an entry as one JSON object, without a line end. */
 export function toAuditJson(entry: AuditEntry): string {
-  const { at, who, role, action, route, target, outcome } = entry;
+  const { at, who, role, action, route, target, amount, reason, outcome } = entry;
   return JSON.stringify({
     time: new Date(at).toISOString(),
     audit: action,
     who,
     role,
     route,
-    target: toTarget(target),
+    target: toSafeText(target),
+    amount,
+    reason: toSafeText(reason),
     outcome,
   });
 }
 
 /** Formats an entry for a person, without a line end. */
 export function toAuditText(entry: AuditEntry): string {
-  const { at, who, role, action, target, outcome } = entry;
+  const { at, who, role, action, target, amount, reason, outcome } = entry;
   const words = [
     new Date(at).toISOString().slice(11, 23),
     "audit",
     action,
-    toTarget(target),
+    toSafeText(target),
+    amount,
     outcome,
-    `by ${toTarget(who)}`,
+    `by ${toSafeText(who)}`,
     `(${role})`,
+    reason === undefined ? undefined : `reason: ${toSafeText(reason)}`,
   ];
   return words.filter((word) => word !== undefined && word !== "").join("  ");
 }

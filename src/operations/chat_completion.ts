@@ -9,7 +9,7 @@ import { describeIssue } from "../config/issue.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type OtherModels, readOtherModels } from "./other_models.ts";
 import { countInputBytes, isInputWhole } from "./request_size.ts";
-import { readTariff, type RequestedTariff } from "./requested_tariff.ts";
+import { readRequestedTariff, type RequestedTariff } from "./requested_tariff.ts";
 
 /** The facts of a request that later steps need. */
 export interface ChatCompletionRequest {
@@ -23,7 +23,7 @@ export interface ChatCompletionRequest {
   /** Models that the body names in addition to `model`; `undefined` if it names none. */
   readonly otherModels: OtherModels | undefined;
   /** The number of requested answers: `n`, for each prompt. At least 1. */
-  readonly choices: number;
+  readonly answers: number;
   /** The number of answers that the provider generates. It can return fewer. At least 1. */
   readonly generated: number;
   /**
@@ -31,7 +31,7 @@ export interface ChatCompletionRequest {
    * `metadata`.
    */
   readonly users: readonly string[];
-  /** The requested maximum output of one choice; `undefined` if the caller set none. Tokens. */
+  /** The requested maximum output of one answer; `undefined` if the caller set none. Tokens. */
   readonly maxOutput: number | undefined;
   /** The number of prompts, which the provider reads separately; at least 1. */
   readonly prompts: number;
@@ -52,15 +52,15 @@ export const readCount = (value: unknown): number =>
   typeof value === "number" && value > 1 ? value : 1;
 
 /**
- * Number for an unknown number of choices: more than any stream tracks, so that only its last event
+ * Number for an unknown number of answers: more than any stream tracks, so that only its last event
  * completes it.
  */
-const UNKNOWN_CHOICES = 1000;
+const UNKNOWN_ANSWERS = 1000;
 
-/** Reads the choices to expect in a stream. A provider can read a text as a number. */
-export function readChoices(value: unknown): number {
+/** Reads the number of answers to expect in a stream. A provider can read a text as a number. */
+export function readAnswers(value: unknown): number {
   const isKnown = (value ?? 1) === 1 || Number.isSafeInteger(value);
-  return isKnown ? readCount(value) : UNKNOWN_CHOICES;
+  return isKnown ? readCount(value) : UNKNOWN_ANSWERS;
 }
 
 /**
@@ -231,6 +231,7 @@ export function usersOf(
  * Checks a chat completion request.
  *
  * @param order `ordered` to check messages and their order, `any` to check only that there are some
+ * @param modelInPath The model, if the path names it, so that the body need not
  * @throws {GatewayError} `invalid_json` for a value that is not an object, `invalid_body` with the
  * path for all other faults
  */
@@ -238,22 +239,24 @@ export function readChatCompletion(
   json: unknown,
   order: MessageOrder,
   byteLength = 0,
+  modelInPath?: string,
 ): ChatCompletionRequest {
   const fields = toFields(json);
   const { stream } = fields;
-  const model = readModelName(fields.model);
+  const isInBody = modelInPath === undefined || fields.model !== undefined;
+  const model = isInBody ? readModelName(fields.model) : modelInPath;
   const messages = readMessages(fields.messages);
   if (order === "ordered") {
     assertMessages(messages);
     assertContent(messages);
     assertOrder(messages);
   }
-  const choices = readChoices(fields.n);
+  const answers = readAnswers(fields.n);
   return {
     model,
     otherModels: readOtherModels(fields),
     isStream: readStream(stream),
-    choices,
+    answers,
     generated: Math.max(readCount(fields.n), readCount(fields.best_of)),
     users: usersOf(fields),
     maxOutput: readMaxOutput(fields.max_completion_tokens, fields.max_tokens),
@@ -262,6 +265,6 @@ export function readChatCompletion(
     isInputWhole: isInputWhole(fields),
     isBackground: false,
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
-    tariff: readTariff(fields),
+    tariff: readRequestedTariff(fields),
   };
 }

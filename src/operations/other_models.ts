@@ -100,6 +100,29 @@ function readTools(value: unknown, names: string[]): boolean {
   return isRead;
 }
 
+/**
+ * Reads Azure's sources of data: some search with vectors of another deployment, in fields such as
+ * `embedding_dependency` (https://learn.microsoft.com/azure/ai-foundry/openai/references/on-your-data).
+ */
+function readDataSources(value: unknown): boolean {
+  if (!Array.isArray(value)) return false;
+  const fields = value.flatMap((source) => Object.keys(fieldsOf(fieldsOf(source).parameters)));
+  return !fields.some((name) => /^embedding/i.test(name));
+}
+
+/** Reads Google's requests for several embeddings, each of which names a model. */
+function readRequests(value: unknown, names: string[]): boolean {
+  if (!Array.isArray(value)) return true;
+  let isRead = true;
+  for (const request of value) {
+    const { model } = fieldsOf(request);
+    if ((model ?? null) === null) continue;
+    const name = typeof model === "string" ? model.replace(/^models\//, "") : model;
+    isRead = readName(name, names) && isRead;
+  }
+  return isRead;
+}
+
 function holdsObjects(value: unknown): boolean {
   return Array.isArray(value)
     ? value.some((each) => typeof each === "object")
@@ -130,6 +153,9 @@ const READERS: ReadonlyMap<string, Reader> = new Map<string, Reader>([
   ["user_config", readNothing],
   ["model_list", readNothing],
   ["provider_options", readNothing],
+  ["data_sources", readDataSources],
+  ["datasources", readDataSources],
+  ["requests", readRequests], // https://ai.google.dev/api/embeddings#method:-models.batchembedcontents
   ["draft_model", readName],
   ["deployment_id", readName], // LiteLLM calls it instead of the model
   ["safety_model", readName],

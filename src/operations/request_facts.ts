@@ -7,7 +7,7 @@
 import {
   type ChatCompletionRequest,
   isModelName,
-  readChoices,
+  readAnswers,
   readCount,
   readMaxOutput,
   readModelName,
@@ -17,7 +17,7 @@ import {
 } from "./chat_completion.ts";
 import { OTHER_MODEL_FIELDS, readOtherModels } from "./other_models.ts";
 import { countInputBytes, isInputWhole } from "./request_size.ts";
-import { readTariff, STANDARD_TARIFF } from "./requested_tariff.ts";
+import { readRequestedTariff, STANDARD_TARIFF } from "./requested_tariff.ts";
 import type { Operation } from "./table.ts";
 
 /** The facts of a request that later steps need. */
@@ -33,12 +33,13 @@ export const FACT_FIELDS: readonly string[] = [
 ];
 
 /**
- * Returns the model. The model of an operation without one is read for its price, if it is a name.
+ * Returns the model. The model of an operation without one is read for its price, if it is a name,
+ * and one in addition to the model in the path for the policy of the key.
  *
  * @throws {GatewayError} `invalid_body` if it is needed and missing, or not a name
  */
 function readModel(model: unknown, place: Operation["model"]): string | undefined {
-  if (place === "none") return isModelName(model) ? model : undefined;
+  if (place === "none" || place === "path") return isModelName(model) ? model : undefined;
   const isAbsent = (model ?? null) === null;
   const isRead = place === "body" || (place === "optional" && !isAbsent);
   return isRead ? readModelName(model) : undefined;
@@ -59,6 +60,38 @@ function countPrompts(prompt: unknown): number {
   return isOne ? 1 : prompt.length;
 }
 
+/** The part of an operation that decides how its bodies are read. */
+type OperationForm = Pick<Operation, "model" | "group" | "stream" | "facts">;
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Reads the values at several locations, see `FactLocations`. */
+function valuesAt(fields: Fields, locations: readonly string[]): readonly unknown[] {
+  const inside = (value: unknown, name: string): unknown =>
+    typeof value === "object" && value !== null ? (value as Fields)[name] : undefined;
+  return locations.map((location) => location.split(".").reduce(inside, fields as unknown));
+}
+
+function answersIn(fields: Fields, { facts }: OperationForm): readonly unknown[] {
+  return facts === undefined ? [fields.n] : valuesAt(fields, facts.answers ?? []);
+}
+
+function maxOutputsOf(fields: Fields, { facts, group }: OperationForm): readonly unknown[] {
+  if (facts !== undefined) return valuesAt(fields, facts.maxOutput);
+  return [group === "responses" ? fields.max_output_tokens : fields.max_tokens];
+}
+
+function inputsIn(fields: Fields, { facts }: OperationForm): readonly unknown[] {
+  return valuesAt(fields, facts?.inputs ?? ["input"]);
+}
+
+function readsStream(fields: Fields, { stream }: OperationForm): boolean | undefined {
+  if (stream === "always" || stream === "never") return stream === "always";
+  const isAbsent = (fields.stream ?? null) === null;
+  if (stream === "default" && isAbsent) return true;
+  // Speech requests a stream with another field.
+  return fields.stream_format === "sse" || readStream(fields.stream);
+}
+
 /**
  * Reads the facts of a JSON body.
  *
@@ -67,31 +100,33 @@ function countPrompts(prompt: unknown): number {
  */
 export function readJsonFacts(
   json: unknown,
-  { model, group }: Pick<Operation, "model" | "group">,
+  operation: OperationForm,
   byteLength = 0,
 ): RequestFacts {
+  const { model, group } = operation;
   const fields = toFields(json);
-  const choices = readChoices(fields.n);
+  const stated = answersIn(fields, operation);
+  const answers = Math.max(1, ...stated.map(readAnswers));
   const prompts = group === "completions" ? countPrompts(fields.prompt) : 1;
   return {
     model: readModel(fields.model, model),
     otherModels: readOtherModels(fields),
-    // Speech requests a stream with another field.
-    isStream: fields.stream_format === "sse" || readStream(fields.stream),
-    choices: choices * prompts,
+    isStream: readsStream(fields, operation),
+    answers: answers * prompts,
     // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt,
     // n are returned
-    generated: Math.max(readCount(fields.n), readCount(fields.best_of)) * prompts,
+    generated: Math.max(...stated.map(readCount), readCount(fields.best_of)) * prompts,
     users: usersOf(fields),
-    prompts: group === "embeddings" ? countPrompts(fields.input) : prompts,
-    maxOutput: group === "responses"
-      ? readMaxOutput(fields.max_output_tokens)
-      : readMaxOutput(fields.max_tokens),
+    prompts: group === "embeddings"
+      ? Math.max(...inputsIn(fields, operation).map(countPrompts))
+      : prompts,
+    maxOutput: readMaxOutput(...maxOutputsOf(fields, operation)),
     inputBytes: countInputBytes(fields, byteLength),
     isInputWhole: isInputWhole(fields),
-    isBackground: fields.background === true,
+    // A lenient provider can read `1` or `"true"` as true.
+    isBackground: group === "responses" && Boolean(fields.background),
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
-    tariff: readTariff(fields, group === "audio"),
+    tariff: readRequestedTariff(fields, group === "audio"),
   };
 }
 
@@ -103,7 +138,7 @@ export function readJsonFacts(
  */
 export function readFieldFacts(
   fields: Readonly<Record<string, string | undefined>>,
-  operation: Pick<Operation, "model" | "group">,
+  operation: OperationForm,
   textBytes = 0,
 ): RequestFacts {
   const view = { ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) };
@@ -115,7 +150,7 @@ export const NO_FACTS: RequestFacts = {
   model: undefined,
   otherModels: undefined,
   isStream: false,
-  choices: 1,
+  answers: 1,
   generated: 1,
   users: [],
   maxOutput: undefined,

@@ -101,5 +101,7 @@ export function readLeniently(path: string, isAnyCase: boolean): string | undefi
   if (toSegments(decoded).includes("")) return undefined;
   const [beforeQuery = ""] = decoded.split(/[?#]/, 1);
   const read = isAnyCase ? beforeQuery.toUpperCase().toLowerCase() : beforeQuery;
-  return toSegments(read).map((segment) => `/${encodeURIComponent(segment)}`).join("");
+  // A colon means the same with and without an escape.
+  const encode = (segment: string) => encodeURIComponent(segment).replaceAll("%3A", ":");
+  return toSegments(read).map((segment) => `/${encode(segment)}`).join("");
 }

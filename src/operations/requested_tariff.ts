@@ -90,24 +90,31 @@ function readTools(tools: unknown, mostCalls: unknown): PaidTool[] {
   });
 }
 
-/** Reads the fields that decide the price. @param isSpeech True for text to speak */
-export function readTariff(fields: Fields, isSpeech = false): RequestedTariff {
-  const { web_search_options: search, inference_geo: geo, modalities, input, quality } = fields;
-  const isStandard = fields.tools === undefined && fields.service_tier === undefined &&
-    fields.speed === undefined && search === undefined && geo === undefined &&
-    modalities === undefined && quality === undefined && fields.size === undefined && !isSpeech;
-  if (isStandard) return STANDARD_TARIFF;
+/** Reads the choices that a row of a price can name. Those of a search can be in its options. */
+function readChoices(fields: Fields, search: unknown): RequestedTariff["asked"] {
   const searched = typeof search === "object" && search !== null ? search as Fields : {};
-  const asked = ASKED.flatMap((name) => {
+  const choices: [name: string, choice: string][] = [];
+  for (const name of ASKED) {
     const value = fields[name] ?? searched[name];
-    return isText(value) && CHOICE.test(value) ? [[name, value] as const] : [];
-  });
+    if (isText(value) && CHOICE.test(value)) choices.push([name, value]);
+  }
+  return choices.length === 0 ? undefined : Object.fromEntries(choices);
+}
+
+/** Reads the fields that decide the price. @param isSpeech True for text to speak */
+export function readRequestedTariff(fields: Fields, isSpeech = false): RequestedTariff {
+  const { web_search_options: search, inference_geo: geo, modalities, input, quality } = fields;
+  const hasNoTier = fields.service_tier === undefined && fields.speed === undefined;
+  const hasNoTool = fields.tools === undefined && search === undefined;
+  const hasNoChoice = quality === undefined && fields.size === undefined;
+  const isPlain = geo === undefined && modalities === undefined && !isSpeech;
+  if (hasNoTier && hasNoTool && hasNoChoice && isPlain) return STANDARD_TARIFF;
   const tools = readTools(fields.tools, fields.max_tool_calls);
   if (search !== undefined) tools.push({ unit: "webSearches", most: undefined });
   return {
     tier: readTier(fields),
     geo: isText(geo) ? readName(geo) : undefined,
-    asked: asked.length === 0 ? undefined : Object.fromEntries(asked),
+    asked: readChoices(fields, search),
     tools,
     hasAudioOutput: Array.isArray(modalities) && modalities.includes("audio"),
     characters: isSpeech && isText(input) ? Array.from(input).length : 0,

@@ -4,6 +4,7 @@
  * @module
  */
 import { type IRequestStrict, Router } from "itty-router";
+import type { ShapeName } from "../config/shape.ts";
 import { ANTHROPIC } from "../dialects/anthropic.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
@@ -11,7 +12,8 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import { type GatewayRequest, METHODS } from "../http/message.ts";
 import { MAX_MODEL_LENGTH } from "./chat_completion.ts";
 import { readLeniently, readPath } from "./request_path.ts";
-import { type Operation, OPERATIONS, OTHER } from "./table.ts";
+import { type Shape, SHAPES } from "./shapes.ts";
+import { type Operation, OTHER_OPERATION } from "./table.ts";
 
 /** An operation of one request: its path has no parameters. */
 export interface ResolvedOperation extends Operation {
@@ -25,13 +27,13 @@ export interface ResolvedOperation extends Operation {
   readonly allow?: string;
 }
 
-/** The matching path of the table, and its parameters. */
+/** The matching path of a shape, and its parameters. */
 interface Match {
   readonly route: Route;
   readonly params: Readonly<Record<string, string>>;
 }
 
-/** A path of the table, with its rows. */
+/** A path of a shape, with its rows. */
 interface Route {
   readonly rows: readonly Operation[];
   readonly allow: string;
@@ -44,54 +46,82 @@ const MISLEADING = /[%;]|\/\//;
 /** Repeated prefixes `/v1`. Some servers have their operations with and without the prefix. */
 const REPEATED_VERSION = /^(?:\/v1)+(?=\/v1\/)/;
 
-/**
- * Operations without path parameters, by method and path. A look-up needs 0.2 µs, the router 5 µs
- * and a turn of promises (2026-11-26).
- */
-const EXACT = new Map(
-  OPERATIONS.map((operation) => [`${operation.method} /v1${operation.path}`, operation]),
-);
 /** A URL with a path that a parser would not change. The router handles all others. */
-const PLAIN_URL = /^(?:https?:\/\/[\w.:[\]-]+)?(\/v1\/[\w/-]*)(?:\?|$)/;
-
-const router = Router<IRequestStrict>({ base: "/v1" });
+const PLAIN_URL = /^(?:https?:\/\/[\w.:[\]-]+)?(\/[\w/-]*)(?:\?|$)/;
+/** A colon that follows a parameter within a segment. itty-router would read a parameter there. */
+const COLON_IN_SEGMENT = /(?<=:\w+):/g;
 
 function methodsOf({ method }: Operation): readonly string[] {
   if (method === "*") return METHODS;
   return method === "GET" ? ["GET", "HEAD"] : [method];
 }
 
-/** Adds a path to the router, with all of its rows. */
-function addRoute(path: string): void {
-  const rows = OPERATIONS.filter((operation) => operation.path === path);
-  const route: Route = { rows, allow: rows.flatMap(methodsOf).join(", ") };
-  router.all(path, ({ params }): Match => ({ route, params }));
+/** Finds the path of a shape that matches; `undefined` if none does. */
+type Matcher = (method: string, path: string) => Promise<Match | undefined>;
+
+/** The operations of one shape, prepared for look-ups. */
+interface Lookup {
+  readonly base: Shape["base"];
+  /**
+   * Operations without path parameters, by method and path. A look-up needs 0.2 µs, the router 5 µs
+   * and a turn of promises (2026-11-26).
+   */
+  readonly exact: ReadonlyMap<string, Operation>;
+  readonly match: Matcher;
 }
 
-const paths = Array.from(new Set(OPERATIONS.map(({ path }) => path)));
-// Plain paths are first, because `/responses/compact` is not the id of a response.
-for (const path of paths.filter((path) => !path.includes(":"))) addRoute(path);
-for (const path of paths.filter((path) => path.includes(":"))) addRoute(path);
+/** Creates the matcher of a shape's paths. */
+function createMatcher({ base, operations }: Shape): Matcher {
+  const router = Router<IRequestStrict>({ base });
+  const addRoute = (path: string): void => {
+    const rows = operations.filter((operation) => operation.path === path);
+    const route: Route = { rows, allow: rows.flatMap(methodsOf).join(", ") };
+    const pattern = path.replace(COLON_IN_SEGMENT, "[:]");
+    router.all(pattern, ({ params }): Match => ({ route, params }));
+  };
+  const paths = Array.from(new Set(operations.map(({ path }) => path)));
+  // Plain paths are first, because `/responses/compact` is not the id of a response.
+  for (const path of paths.filter((path) => !path.includes(":"))) addRoute(path);
+  for (const path of paths.filter((path) => path.includes(":"))) addRoute(path);
+  // All fields that itty-router reads.
+  return (method, path) => router.fetch({ method, url: `http://gateway${path}` } as Request);
+}
+
+function createLookup(shape: Shape): Lookup {
+  const { base, operations } = shape;
+  const toEntry = (row: Operation) => [`${row.method} ${base}${row.path}`, row] as const;
+  return { base, exact: new Map(operations.map(toEntry)), match: createMatcher(shape) };
+}
+
+const LOOKUPS: Readonly<Record<ShapeName, Lookup>> = {
+  v1: createLookup(SHAPES.v1),
+  gemini: createLookup(SHAPES.gemini),
+  azure: createLookup(SHAPES.azure),
+  cohere: createLookup(SHAPES.cohere),
+  ollama: createLookup(SHAPES.ollama),
+  bedrock: createLookup(SHAPES.bedrock),
+};
 
 /**
  * Finds the operation of a method and a path. @throws {GatewayError} `not_found`,
  * `method_not_allowed`
  */
-async function match(method: string, path: string): Promise<ResolvedOperation | undefined> {
-  // All fields that itty-router reads.
-  const found: Match | undefined = await router.fetch(
-    { method, url: `http://gateway${path}` } as Request,
-  );
+async function match(
+  method: string,
+  path: string,
+  lookup: Lookup,
+): Promise<ResolvedOperation | undefined> {
+  const found = await lookup.match(method, path);
   if (found === undefined) return undefined;
   const { route, params } = found;
   const isTooLong = (value: string) => decodeURIComponent(value).length > MAX_PARAMETER_LENGTH;
   if (Object.values(params).some(isTooLong)) return undefined;
   const row = route.rows.find((each) => methodsOf(each).includes(method));
-  if (row === undefined) return toOther(method, path, route);
-  if (row.method === "*") return toUnlisted(row, method, path);
+  const below = path.slice(lookup.base.length);
+  if (row === undefined) return toOther(method, below, route);
+  if (row.method === "*") return toUnlisted(row, method, below);
   // A trailing slash has no meaning in the table.
-  const plainPath = path.replace(/\/+$/, "").slice("/v1".length);
-  const resolved = { ...row, path: plainPath, objectId: params.id };
+  const resolved = { ...row, path: below.replace(/\/+$/, ""), objectId: params.id };
   if (params.model === undefined) return resolved;
   const modelId = decodeURIComponent(params.model.replace(/\/+$/, ""));
   return modelId.length > MAX_MODEL_LENGTH ? undefined : { ...resolved, modelId };
@@ -110,22 +140,26 @@ function toOther(
   if (!METHODS.includes(method)) {
     throw new GatewayError("method_not_allowed", { headers: { allow } });
   }
-  return { ...toUnlisted(OTHER, method, path), allow };
+  return { ...toUnlisted(OTHER_OPERATION, method, path), allow };
 }
 
 /** Methods that read or delete: they cost nothing at any provider. */
 const FREE_METHODS: ReadonlySet<string> = new Set(["GET", "HEAD", "DELETE"]);
-/** Model and action in a path of Gemini's interface (https://ai.google.dev/api/generate-content). */
-const MODEL_ACTION = /\/models\/([^/:]+):\w+$/;
+/**
+ * Model and action in a path of Gemini's interface (https://ai.google.dev/api/generate-content), or
+ * of Bedrock's (https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html).
+ */
+const MODEL_ACTION = /\/(?:models\/([^/:]+):\w+|model\/([^/]+)\/(?:converse|invoke)[a-z-]*)$/;
 
 /** Returns the operation of a path whose single operations are not in the table. */
 function toUnlisted(row: Operation, method: string, path: string): ResolvedOperation {
-  const [, pricedModel] = MODEL_ACTION.exec(path) ?? [];
+  const [, ofGemini, ofBedrock] = MODEL_ACTION.exec(path) ?? [];
+  const model = ofGemini ?? ofBedrock;
   return {
     ...row,
-    path: path.slice("/v1".length),
+    path,
     ...(FREE_METHODS.has(method) && { cost: "none" }),
-    ...(pricedModel !== undefined && { pricedModel }),
+    ...(model !== undefined && { pricedModel: decodeURIComponent(model) }),
   };
 }
 
@@ -133,14 +167,29 @@ function toUnlisted(row: Operation, method: string, path: string): ResolvedOpera
 async function assertOneMeaning(
   method: string,
   path: string,
-  { group, name, modelId }: ResolvedOperation,
+  operation: ResolvedOperation,
+  lookup: Lookup,
 ) {
+  await assertMeaning(method, readLeniently(path, false), operation, lookup);
   // Case matters only if it could hide an operation of the table.
-  const lenient = readLeniently(path, group === undefined);
-  const other = lenient === undefined ? undefined : await match(method, lenient);
-  if (other?.name !== name || other.modelId !== modelId) throw new GatewayError("ambiguous_path");
-  if (lenient === undefined || !REPEATED_VERSION.test(lenient)) return;
-  const inner = await match(method, lenient.replace(REPEATED_VERSION, ""));
+  if (operation.group === undefined) {
+    await assertMeaning(method, readLeniently(path, true), operation, lookup);
+  }
+}
+
+/** Refuses a path if its lenient reading is another operation or model. */
+async function assertMeaning(
+  method: string,
+  lenient: string | undefined,
+  { name, modelId }: ResolvedOperation,
+  lookup: Lookup,
+) {
+  const other = lenient === undefined ? undefined : await match(method, lenient, lookup);
+  const isSame = other?.name === name && other.modelId === modelId;
+  if (lenient === undefined || !isSame) throw new GatewayError("ambiguous_path");
+  const isRepeated = lookup.base === "/v1" && REPEATED_VERSION.test(lenient);
+  if (!isRepeated) return;
+  const inner = await match(method, lenient.replace(REPEATED_VERSION, ""), lookup);
   if (inner?.group !== undefined) throw new GatewayError("ambiguous_path");
 }
 
@@ -149,23 +198,26 @@ async function assertOneMeaning(
  * value.
  *
  * @param url Absolute, or the path with its query
+ * @param shape Shape of the address at which it arrived
  * @throws {GatewayError} `not_found`, `method_not_allowed`, `ambiguous_path`
  */
 export function resolveOperation(
   method: string,
   url: string,
+  shape: ShapeName = "v1",
 ): ResolvedOperation | Promise<ResolvedOperation> {
-  const operation = EXACT.get(`${method} ${PLAIN_URL.exec(url)?.[1]}`);
+  const lookup = LOOKUPS[shape];
+  const operation = lookup.exact.get(`${method} ${PLAIN_URL.exec(url)?.[1]}`);
   const isFound = operation !== undefined && (url.startsWith("/") || URL.canParse(url));
-  return isFound ? operation : route(method, url);
+  return isFound ? operation : route(method, url, lookup);
 }
 
-async function route(method: string, url: string): Promise<ResolvedOperation> {
+async function route(method: string, url: string, lookup: Lookup): Promise<ResolvedOperation> {
   const path = readPath(url);
-  const operation = path === undefined ? undefined : await match(method, path);
+  const operation = path === undefined ? undefined : await match(method, path, lookup);
   if (path === undefined || operation === undefined) throw new GatewayError("not_found");
   const isUnclear = operation.group === undefined || MISLEADING.test(path);
-  if (!operation.isOwn && isUnclear) await assertOneMeaning(method, path, operation);
+  if (!operation.isOwn && isUnclear) await assertOneMeaning(method, path, operation, lookup);
   return operation;
 }
 

@@ -6,13 +6,34 @@
  */
 import type { OperationGroup } from "../config/operation_groups.ts";
 import { ANTHROPIC } from "../dialects/anthropic.ts";
+import { BATCHES, MESSAGE_BATCHES, MESSAGE_RESULTS, RESULTS_FILE } from "../dialects/batches.ts";
 import { STREAM_OPTIONS } from "../dialects/usage_opt_in.ts";
 import type { Dialect, UsageOptIn } from "../dialects/dialect.ts";
 import { OPAQUE } from "../dialects/opaque.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 import { OPENAI_EVENTS } from "../dialects/openai_events.ts";
 import { OPENAI_RESPONSES } from "../dialects/openai_responses.ts";
+import type { BillingClass } from "../exchange/billing.ts";
 import type { GenAiOperation } from "../exchange/record.ts";
+
+/**
+ * Locations of facts in a body: fields, or fields of objects such as `options.num_predict`. If a body
+ * has several of them, the largest value counts.
+ */
+export interface FactLocations {
+  readonly maxOutput: readonly string[];
+  readonly answers?: readonly string[];
+  /** Of embeddings: lists of inputs, each of which can be as long as the provider allows. */
+  readonly inputs?: readonly string[];
+}
+
+/** Billing classes that answers state in place of tokens. */
+export interface StatedUnits {
+  /** The price of a model needs one of them under a budget of money. */
+  readonly anyOf: readonly BillingClass[];
+  /** Fields of the requests with such answers; left out if every request can have one. */
+  readonly fields?: readonly string[];
+}
 
 /** An operation of a provider's interface. */
 export interface Operation {
@@ -23,18 +44,20 @@ export interface Operation {
   /** Method, in upper case; `*` for all methods without a row. A row for `GET` includes `HEAD`. */
   readonly method: "GET" | "POST" | "DELETE" | "*";
   /**
-   * Path below `/v1`, and below the provider's base URL: `:id` is one segment, `:model+` is a
-   * model's id, slashes included, and `:rest+` is the rest of the path.
+   * Path below the base of its shape (`/v1`), and below the provider's base URL: `:id` is one
+   * segment, `:model+` is a model's id, slashes included, and `:rest+` is the rest of the path. A
+   * colon after a parameter is a colon, such as in `:model:generateContent`.
    */
   readonly path: string;
   /** Dialect of its answers; `OPAQUE` if several interfaces share the path, or if it is unknown. */
   readonly dialect: Dialect;
   /**
    * Kind of body: `chat_completion` is validated; for `json` the form is checked and the model is
-   * read, and multipart bodies state it in a field; `any` is read, and checked if its content type
-   * is JSON; `none` is not read.
+   * read, and multipart bodies state it in a field; `untyped_json` is JSON with any content type, as
+   * AWS's clients send it; `any` is read, and checked if its content type is JSON; `none` is not
+   * read.
    */
-  readonly body: "chat_completion" | "json" | "multipart" | "any" | "none";
+  readonly body: "chat_completion" | "json" | "untyped_json" | "multipart" | "any" | "none";
   /**
    * Location of the names of models: the body, which must or can have one, the path, or the answer,
    * which lists them. `none` if there is none, so that keys with restricted models cannot use it.
@@ -42,10 +65,20 @@ export interface Operation {
   readonly model: "body" | "optional" | "path" | "answer" | "none";
   /**
    * Cost of a call: `tokens` and other amounts, as its answer states them; `unstated` if it can cost
-   * something that no answer states, such as the work of a batch; `earlier` if it costs nothing, but
-   * its answer can state the cost of an earlier call; `none` for all others.
+   * something that no answer states, such as the work of fine-tuning; `later` if a later answer
+   * states it, such as the results of a batch; `earlier` if it costs nothing, but its answer can
+   * state the cost of an earlier call; `none` for all others.
    */
-  readonly cost: "tokens" | "unstated" | "earlier" | "none";
+  readonly cost: "tokens" | "unstated" | "later" | "earlier" | "none";
+  /**
+   * Streams that it makes: `always`, `never`, or `default` if `stream` in the body can only turn
+   * them off. Left out if `stream` in the body turns them on.
+   */
+  readonly stream?: "always" | "never" | "default";
+  /** Amounts that its answers can state in place of tokens; left out if they state tokens. */
+  readonly units?: StatedUnits;
+  /** Locations of facts in its body; left out for the fields of OpenAI and Anthropic. */
+  readonly facts?: FactLocations;
   /** Usage that its streams state only on request; left out if they state it always, or never. */
   readonly usageOptIn?: UsageOptIn;
   /** True if the gateway itself answers it. Every key that is allowed to make a call can use it. */
@@ -56,7 +89,11 @@ export interface Operation {
 
 /** True if a call costs something. */
 export const isCharged = ({ cost }: Pick<Operation, "cost">): boolean =>
-  cost === "tokens" || cost === "unstated";
+  cost === "tokens" || isUnstatedOperation({ cost });
+
+/** True if a call costs something that its own answer does not state. */
+export const isUnstatedOperation = ({ cost }: Pick<Operation, "cost">): boolean =>
+  cost === "unstated" || cost === "later";
 
 type Row = Omit<Operation, "name" | "method" | "path" | "dialect" | "group">;
 
@@ -76,6 +113,7 @@ const images = {
   group: "images",
   dialect: OPENAI_EVENTS,
   cost: "tokens",
+  units: { anyOf: ["images", "outputImage"] },
   genAi: "generate_content",
 } as const;
 const audio = {
@@ -84,18 +122,18 @@ const audio = {
   cost: "tokens",
   genAi: "generate_content",
 } as const;
+/** Recordings are billed by their length, or by tokens of sound. */
+const RECORDING: StatedUnits = { anyOf: ["audioMs", "inputAudio"] };
 const messages = { group: "messages", dialect: ANTHROPIC } as const;
-/**
- * Anthropic's batches cost tokens that their answers do not state, so they are off like all other
- * batches.
- */
-const messageBatches = { group: "batches", dialect: ANTHROPIC } as const;
+const batches = { group: "batches", dialect: BATCHES } as const;
+const messageBatches = { group: "batches", dialect: MESSAGE_BATCHES } as const;
 const models = { group: "models", dialect: OPAQUE, body: "none", cost: "none" } as const;
 
 /** Access to the answer of a durable exchange. */
 const recorded = { ...STORED, group: undefined, dialect: OPAQUE, isOwn: true } as const;
 
-const NAMED: readonly Operation[] = [
+/** The operations of OpenAI and Anthropic that are in the table one by one. */
+export const NAMED: readonly Operation[] = [
   {
     ...chat,
     name: "chat.completions",
@@ -245,11 +283,29 @@ const NAMED: readonly Operation[] = [
   {
     ...audio,
     ...UPLOAD,
+    units: RECORDING,
     name: "audio.transcriptions",
     method: "POST",
     path: "/audio/transcriptions",
   },
-  { ...audio, ...UPLOAD, name: "audio.translations", method: "POST", path: "/audio/translations" },
+  {
+    ...audio,
+    ...UPLOAD,
+    units: RECORDING,
+    name: "audio.translations",
+    method: "POST",
+    path: "/audio/translations",
+  },
+
+  {
+    ...CALL,
+    group: undefined,
+    dialect: OPAQUE,
+    units: { anyOf: ["pages"] },
+    name: "ocr", // Mistral
+    method: "POST",
+    path: "/ocr",
+  },
 
   { ...messages, ...CALL, name: "messages", method: "POST", path: "/messages", genAi: "chat" },
   {
@@ -263,6 +319,7 @@ const NAMED: readonly Operation[] = [
   {
     ...messageBatches,
     ...WORK,
+    cost: "later",
     name: "messages.batches",
     method: "POST",
     path: "/messages/batches",
@@ -291,6 +348,8 @@ const NAMED: readonly Operation[] = [
   {
     ...messageBatches,
     ...STORED,
+    cost: "earlier",
+    dialect: MESSAGE_RESULTS,
     name: "messages.batches.results",
     method: "GET",
     path: "/messages/batches/:id/results",
@@ -301,6 +360,25 @@ const NAMED: readonly Operation[] = [
     name: "messages.batches.cancel",
     method: "POST",
     path: "/messages/batches/:id/cancel",
+  },
+
+  { ...batches, ...WORK, cost: "later", name: "batches", method: "POST", path: "/batches" },
+  {
+    ...batches,
+    ...STORED,
+    cost: "earlier",
+    name: "batches.get",
+    method: "GET",
+    path: "/batches/:id",
+  },
+  {
+    ...STORED,
+    cost: "earlier",
+    group: "files",
+    dialect: RESULTS_FILE,
+    name: "files.content",
+    method: "GET",
+    path: "/files/:id/content",
   },
 
   { ...models, model: "answer", name: "models.list", method: "GET", path: "/models" },
@@ -319,7 +397,12 @@ const NAMED: readonly Operation[] = [
 ];
 
 /** Paths whose operations are allowed together, with all paths below them, and their cost. */
-const FAMILIES: readonly (readonly [OperationGroup, path: string, cost: Operation["cost"]])[] = [
+const FAMILIES: readonly (readonly [
+  OperationGroup,
+  path: string,
+  cost: Operation["cost"],
+  units?: StatedUnits,
+])[] = [
   ["files", "/files", "unstated"],
   ["uploads", "/uploads", "unstated"],
   ["batches", "/batches", "unstated"],
@@ -328,7 +411,7 @@ const FAMILIES: readonly (readonly [OperationGroup, path: string, cost: Operatio
   ["conversations", "/conversations", "none"],
   ["containers", "/containers", "unstated"],
   ["evals", "/evals", "unstated"],
-  ["videos", "/videos", "tokens"],
+  ["videos", "/videos", "tokens", { anyOf: ["videoMs", "outputVideo"] }],
   ["assistants", "/assistants", "unstated"],
   ["assistants", "/threads", "unstated"],
   ["realtime", "/realtime", "unstated"],
@@ -338,8 +421,17 @@ const FAMILIES: readonly (readonly [OperationGroup, path: string, cost: Operatio
   ["admin", "/projects", "none"], // roles of an organization's projects
 ];
 
-function toFamily([group, path, cost]: (typeof FAMILIES)[number]): Operation[] {
-  const row = { ...WORK, cost, name: path.slice(1), group, method: "*", dialect: OPAQUE } as const;
+function toFamily([group, path, cost, units]: (typeof FAMILIES)[number]): Operation[] {
+  const name = path.slice(1);
+  const row = {
+    ...WORK,
+    cost,
+    name,
+    group,
+    method: "*",
+    dialect: OPAQUE,
+    ...(units && { units }),
+  } as const;
   return [{ ...row, path }, { ...row, path: `${path}/:rest+` }];
 }
 
@@ -347,7 +439,7 @@ function toFamily([group, path, cost]: (typeof FAMILIES)[number]): Operation[] {
  * Operation for all paths that are not in the table. What its answer states is charged, and
  * otherwise an estimate.
  */
-export const OTHER: Operation = {
+export const OTHER_OPERATION: Operation = {
   ...STORED_WITH_BODY,
   cost: "tokens",
   name: "other",
@@ -358,11 +450,11 @@ export const OTHER: Operation = {
 };
 
 /**
- * The operations. A path without parameters has precedence over paths with parameters. Of these,
+ * The operations below `/v1`. A path without parameters has precedence over paths with parameters. Of these,
  * the first match is used.
  */
 export const OPERATIONS: readonly Operation[] = [
   ...NAMED,
   ...FAMILIES.flatMap(toFamily),
-  OTHER,
+  OTHER_OPERATION,
 ];

@@ -52,7 +52,7 @@ function createStandardOutput(): WriteLog {
 
 function toFormat(wanted: Config["log"]): LogFormat {
   if (wanted === "debug") return "debug";
-  const mayBePretty = wanted === "pretty" || wanted === "auto";
+  const mayBePretty = wanted !== "json";
   return mayBePretty && process.stdout.isTTY ? "pretty" : "json";
 }
 
@@ -65,8 +65,19 @@ export class AccessLogs {
 
   /** Returns the configured log. */
   of(wanted: Config["log"]): AccessLog | undefined {
-    if (wanted === "off") return undefined;
+    return wanted === "off" ? undefined : this.#open(toFormat(wanted));
+  }
+
+  /**
+   * Returns the log that events are written to, even if exchanges are not logged; `undefined` if a
+   * person at a terminal reads them.
+   */
+  ofEvents(wanted: Config["log"]): AccessLog | undefined {
     const format = toFormat(wanted);
+    return format === "pretty" ? undefined : this.#open(format);
+  }
+
+  #open(format: LogFormat): AccessLog {
     let log = this.#logs.get(format);
     if (log === undefined) {
       this.#logs.set(format, log = new AccessLog(format, createStandardOutput(), systemClock));

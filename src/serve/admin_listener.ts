@@ -4,14 +4,21 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { setImmediate } from "node:timers/promises";
 import { KeyAdministration } from "../admin/key_administration.ts";
 import { BudgetReports } from "../admin/budget_reports.ts";
 import { createWithCosts } from "../admin/exchange_costs.ts";
 import { ProviderReports } from "../admin/provider_reports.ts";
-import { TeamReports } from "../admin/team_reports.ts";
+import { Changes } from "../admin/changes.ts";
+import { Credits } from "../admin/credits.ts";
+import { TeamAdministration } from "../admin/team_administration.ts";
 import { RecordingLists } from "../admin/recording_lists.ts";
+import { RunLists } from "../admin/run_lists.ts";
 import { TokenAdministration } from "../admin/token_administration.ts";
+import { CodeSignIn, signInIssuersOf } from "../keys/identity/code_sign_in.ts";
+import type { TokenOperator } from "../keys/identity/verifier.ts";
+import { createIssuerCaller } from "../steps/token_verifier_setup.ts";
 import type { Config } from "../config/config.ts";
 import { PriceBook } from "../config/price_book.ts";
 import type { AccessLogs } from "./access_logs.ts";
@@ -20,6 +27,7 @@ import { CallCosts } from "../observe/call_costs.ts";
 import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import type { LivePart } from "../observe/live/live_report.ts";
 import type { OperatorState } from "../admin/api/operator_actions.ts";
+import { HistoryReports } from "../usage/history/report.ts";
 import { UsageReports } from "../usage/report.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { type Handler, toHandler } from "../http/web.ts";
@@ -85,7 +93,7 @@ export interface AdminListenerOptions {
   /** Format of the log from the command line; `undefined` if not set. */
   readonly log: Config["log"] | undefined;
   /** Receives one-line messages for the operator. */
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
 }
 
 /** The admin listener. */
@@ -93,6 +101,7 @@ export class AdminListener {
   readonly #listeners: ListenerSet;
   readonly #handler: HandlerSwitch;
   readonly #options: AdminListenerOptions;
+  readonly #callIssuer = createIssuerCaller(systemClock);
   #current: Prepared | undefined;
 
   constructor(options: AdminListenerOptions) {
@@ -175,27 +184,55 @@ export class AdminListener {
     return { token: config.admin?.token, verifier: assembly.identity?.verifier };
   }
 
+  /** Finds the operator of an identity token. */
+  async #findOperator(prepared: Prepared, token: string): Promise<TokenOperator | undefined> {
+    return await this.#credentials(prepared).verifier?.signIn(token);
+  }
+
   /** Creates the reports, lists and changes for operators. */
-  #reports({ config, assembly }: Prepared) {
-    const { served, fleet, logs, log = config.log } = this.#options;
-    const { keys, limiter, usage, parts } = assembly;
-    const { identity, providers, teams } = config;
+  #reports(prepared: Prepared) {
+    const { config, assembly } = prepared;
+    const { served, fleet, logs, log = config.log, report } = this.#options;
+    const { keys, teams, limiter, usage, history, parts } = assembly;
+    const { identity, providers } = config;
     const now = Date.now;
     const reported = { usage, config, keys, now, rest: setImmediate };
     const prices = new PriceBook(config);
     const costs = prices.hasCosts ? new CallCosts(prices, config.currency) : undefined;
     const withCosts = createWithCosts(costs);
+    const changes = new Changes({ log: assembly.changes, now, report });
+    const administered = { keys, teams, limiter, changes, now, config };
     return {
-      keys: new KeyAdministration({ keys, limiter, digest: parts.digest, now, config }),
-      teams: new TeamReports(teams, limiter),
-      providerReports: new ProviderReports(providers, limiter),
+      keys: new KeyAdministration({ ...administered, digest: parts.digest }),
+      teams: new TeamAdministration(administered),
+      credits: new Credits(administered),
+      changes,
+      providerReports: new ProviderReports(providers, limiter, () => served.urls),
       budgets: new BudgetReports({ ...reported, limiter, teams, identity }),
       usage: new UsageReports(reported),
+      history: new HistoryReports({ history, currency: config.currency, now, rest: setImmediate }),
       tokens: new TokenAdministration({
         identity,
         revocations: assembly.identity?.revocations,
+        changes,
         now,
       }),
+      signIns: {
+        issuers: signInIssuersOf(identity).map((each) =>
+          new CodeSignIn(each, this.#callIssuer, systemClock)
+        ),
+        findOperator: (token: string) => this.#findOperator(prepared, token),
+        audit: ({ id, role }: TokenOperator) =>
+          logs.audit(log, {
+            at: now(),
+            who: id,
+            role,
+            action: "signIn",
+            route: "POST /v1/sign-in",
+            target: undefined,
+            outcome: "ok",
+          }),
+      },
       audit: (entry: AuditEntry) => logs.audit(log, entry),
       exchanges: async (query: ExchangeQuery, gateway?: string) => {
         const page = gateway === undefined
@@ -205,6 +242,7 @@ export class AdminListener {
       },
       withCosts,
       recordings: new RecordingLists({ store: parts.durable?.store, keys }),
+      runs: new RunLists(parts.runs, config.currency),
     };
   }
 }

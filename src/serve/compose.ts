@@ -3,15 +3,21 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import nodeCrypto from "node:crypto";
 import { resolve } from "node:path";
 import type { RedisClient, RedisHealth, RedisTarget } from "../storage/redis_client.ts";
 import { LaterForms } from "../storage/stored_forms.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
+import type { ChangeLog } from "../keys/change_log.ts";
+import { FileChangeLog } from "../keys/change_log_file.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
 import type { RedisKeyHealth } from "../keys/redis/key_lookups.ts";
 import { createInlineKeyStore } from "../keys/key_store_memory.ts";
+import { TeamDirectory } from "../keys/team_directory.ts";
+import type { TeamStore } from "../keys/team_store.ts";
+import { FileTeamStore } from "../keys/team_store_file.ts";
 import type { FleetMemory } from "../limits/redis/membership.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { type Config, ConfigError } from "../config/config.ts";
@@ -22,14 +28,19 @@ import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { createGateway, type Gateway, type GatewayParts } from "../gateway.ts";
 import type { UsageMeter } from "../usage/meter.ts";
+import type { RunRegistry } from "../runs/run_registry.ts";
 import type { AwaitedCall } from "../steps/awaited_call.ts";
 import type { AwaitedCalls } from "../usage/awaited_calls.ts";
 import type { UsageStore } from "../usage/counts.ts";
+import type { HeldKeyReader } from "../upstream/held_keys.ts";
+import type { HistoryMeter } from "../usage/history/meter.ts";
+import type { HistoryStore } from "../usage/history/rows.ts";
 import type { Transport } from "../upstream/transport.ts";
 import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
 import { type Identity, openIdentity, type RedisPlace } from "./identity_engines.ts";
-import { keyFiles, openKeyFile, usageBeside } from "./key_files.ts";
+import { createHeldKeyReader, openHeldKeyReader } from "./held_key_sources.ts";
+import { historyNextTo, listKeyFiles, openKeyFile, usageBeside } from "./key_files.ts";
 import { describeBug } from "./lifecycle.ts";
 import { openDurable } from "./recordings.ts";
 import type { Serve } from "./listener.ts";
@@ -61,7 +72,8 @@ export function composeGateway(
 ): Gateway {
   const isOneEnough = parts.transports !== undefined || parts.onlyTransport !== undefined;
   const transports = isOneEnough ? parts.transports : createTransports(config, directory);
-  return createGateway(config, { ...runtimeParts(), ...parts, transports });
+  const readHeldKey = createHeldKeyReader(directory);
+  return createGateway(config, { ...runtimeParts(), readHeldKey, ...parts, transports });
 }
 
 /** The parts that {@link assemble} has created for a configuration. */
@@ -71,20 +83,28 @@ export interface Assembly {
     GatewayParts,
     | "transport"
     | "transports"
+    | "readHeldKey"
     | "digest"
     | "keys"
+    | "teams"
     | "identity"
     | "limiter"
+    | "runs"
     | "awaitedCalls"
     | "durable"
     | "observers"
   >;
   readonly keys: KeyRegistry;
+  readonly teams: TeamDirectory;
+  /** The log of changes of keys, teams and identity tokens. */
+  readonly changes: ChangeLog;
   readonly limiter: Limiter;
   /** Verifies and revokes identity tokens; `undefined` if none are accepted. */
   readonly identity: Identity | undefined;
   /** Counts the usage of keys. */
   readonly usage: UsageMeter;
+  /** Counts the history of keys, teams and providers. */
+  readonly history: HistoryMeter;
   /**
    * Reports the health of the engines.
    *
@@ -118,7 +138,7 @@ export interface AssembleOptions {
   /** Directory that relative paths start from. */
   readonly directory: string;
   /** Receives one-line messages for the operator. */
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
   /** True for a gateway, which watches files and renews leases; false for a command. */
   readonly isServing: boolean;
   /** Engines that outlive this configuration. Default: new ones, which close with it. */
@@ -138,13 +158,18 @@ export type RedisReport = () => RedisHealth & { readonly localDecisions: number 
 /** The keys, the limits and the usage of a configuration. */
 interface Stores {
   readonly keys: KeyRegistry;
+  /** Storage of teams next to the keys; `undefined` for keys of the configuration. */
+  readonly teams?: TeamStore;
+  readonly changes: ChangeLog;
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
   readonly place?: RedisPlace;
   /** Reports the health of keys in Redis. */
   readonly keyHealth?: () => RedisKeyHealth;
   readonly usage: UsageStore;
+  readonly history: HistoryStore;
   readonly awaitedCalls?: AwaitedCalls<AwaitedCall>;
+  readonly runs?: RunRegistry;
   /** Called when the configuration becomes active. */
   readonly begin?: () => void;
 }
@@ -153,7 +178,7 @@ interface Stores {
 async function checkForms(
   client: RedisClient,
   isServing: boolean,
-  report: (text: string) => void,
+  report: ReportEvent,
 ): Promise<void> {
   const { checkRedisForms } = await import("../storage/redis_forms.ts");
   try {
@@ -166,7 +191,9 @@ async function checkForms(
   if (!isServing) return;
   // Redis can have been unavailable at the start, or have lost its data since.
   client.onUp(() =>
-    void checkRedisForms(client, true).catch(({ message }: Error) => report(message))
+    void checkRedisForms(client, true).catch(({ message }: Error) =>
+      report(message, { event: "redis_refused" })
+    )
   );
 }
 
@@ -175,6 +202,8 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   const { RedisClient, RedisUnfit } = await import("../storage/redis_client.ts");
   const { RedisLimiter } = await import("../limits/redis/limiter.ts");
   const { RedisUsage } = await import("../usage/redis/usage_store.ts");
+  const { RedisHistory } = await import("../usage/redis/history_store.ts");
+  const { RedisRuns } = await import("../runs/redis/runs.ts");
   const { RedisAwaitedCalls } = await import("../usage/redis/awaited_calls.ts");
   const client: RedisClient = new RedisClient(target, systemClock, report);
   await client.ready().catch((error) => {
@@ -190,7 +219,10 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   const limiter = new RedisLimiter(client, systemClock);
   if (isServing) await limiter.start();
   const usage = new RedisUsage(client, engines.listed, engines.retention);
-  return { client, limiter, usage, awaitedCalls: new RedisAwaitedCalls<AwaitedCall>(client) };
+  const history = new RedisHistory(client);
+  const awaitedCalls = new RedisAwaitedCalls<AwaitedCall>(client);
+  const runs = new RedisRuns(client, systemClock);
+  return { client, limiter, usage, history, awaitedCalls, runs };
 }
 
 async function openRedisStores(
@@ -201,61 +233,82 @@ async function openRedisStores(
   const target = readRedisFiles(redisConfig, options.directory);
   // The name includes the content of its files, so that changed files take effect.
   const name = `redis ${digest(JSON.stringify(target))}`;
-  const { client, limiter, usage, awaitedCalls } = await options.references.use(
+  const { client, limiter, usage, history, awaitedCalls, runs } = await options.references.use(
     name,
     () => openRedis(target, options),
-    ({ client, limiter }) => limiter.close().finally(() => client.close()),
+    ({ client, limiter, runs }) => {
+      runs.close();
+      return limiter.close().finally(() => client.close());
+    },
   );
-  const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.fallbacks });
+  const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.localDecisions });
   const inRedis = keysInRedis(config.keys);
   if (inRedis === undefined) {
-    const { keys, state } = await openLocalStores(config, options, usage);
+    const { keys, teams, changes, state } = await openLocalStores(config, options, {
+      usage,
+      history,
+    });
     return {
       keys,
+      ...(teams && { teams }),
+      changes,
       limiter,
       redis,
       place: { name, client },
       usage,
+      history,
       awaitedCalls,
+      runs,
       begin: () => limiter.remember(state, redisConfig.gateways),
     };
   }
   const { openRedisKeys } = await import("./redis_keys.ts");
+  const { RedisTeamStore } = await import("../keys/redis/team_store.ts");
+  const { RedisChangeLog } = await import("../keys/redis/change_log.ts");
   const keys = await openRedisKeys({ name, client, snapshot: inRedis.snapshot }, options);
   return {
     keys,
+    teams: new RedisTeamStore(client, {
+      generation: () => keys.generation,
+      snapshot: keys.snapshot,
+    }),
+    changes: new RedisChangeLog(client),
     limiter,
     redis,
     place: { name, client },
     usage,
+    history,
     awaitedCalls,
+    runs,
     keyHealth: () => keys.health,
     begin: () => limiter.remember(keys.snapshot, redisConfig.gateways),
   };
 }
 
 /**
- * Opens keys from the configuration or a file, limits in this process, and usage in a given store
- * or next to the keys.
+ * Opens keys from the configuration or a file, limits in this process, and usage and its history in
+ * given stores or next to the keys.
  */
 async function openLocalStores(
   config: Config,
   options: EngineOptions,
-  given?: UsageStore,
+  given?: Pick<Stores, "usage" | "history">,
 ): Promise<Stores & { readonly state?: FleetMemory }> {
   const { keys } = config;
   const { directory, isServing, engines, references } = options;
   const limiter = engines.remote.limiter ?? engines.limiter;
   if (keys === "redis" || "store" in keys) throw new Error("these are not local");
-  const elsewhere = given ?? engines.remote.usage;
+  const elsewhere = given ?? engines.remote;
   if (!("file" in keys)) {
     return {
       keys: createInlineKeyStore(keys, digest),
+      changes: engines.changes,
       limiter,
-      usage: elsewhere ?? engines.memoryUsage,
+      usage: elsewhere.usage ?? engines.memoryUsage,
+      history: elsewhere.history ?? engines.memoryHistory,
     };
   }
-  const files = keyFiles(resolve(directory, keys.file));
+  const files = listKeyFiles(resolve(directory, keys.file));
   const { store, state } = await references.use(
     `keys ${files.keys.path}`,
     () => openKeyFile(files, options),
@@ -269,9 +322,12 @@ async function openLocalStores(
   if (isServing) await store.check();
   return {
     keys: store,
+    teams: new FileTeamStore(files.teams),
+    changes: new FileChangeLog(files.changes),
     state,
     limiter,
-    usage: elsewhere ?? await usageBeside(files.usage, options),
+    usage: elsewhere.usage ?? await usageBeside(files.usage, options),
+    history: elsewhere.history ?? await historyNextTo(files.history, options),
   };
 }
 
@@ -281,6 +337,7 @@ interface Opened {
   readonly identity: Identity | undefined;
   readonly durable: DurableExchanges | undefined;
   readonly transports: Record<string, Transport>;
+  readonly readHeldKey: HeldKeyReader;
 }
 
 /** Opens all engines of a configuration, or none. @throws {ConfigError} */
@@ -294,7 +351,8 @@ async function openAll(config: Config, options: EngineOptions): Promise<Opened> 
     const redis = stores.place;
     const identity = await openIdentity(config, { ...options, digest, redis });
     const durable = await openDurable(config, { ...options, redis });
-    return { stores, identity, durable, transports };
+    const readHeldKey = await openHeldKeyReader(config, options);
+    return { stores, identity, durable, transports, readHeldKey };
   } catch (error) {
     await references.release();
     throw error;
@@ -311,10 +369,12 @@ function createLastUse(keys: KeyRegistry): ExchangeObserver {
 }
 
 /** Reports exchanges that failed because of a bug. */
-function createBugReporter(report: (text: string) => void): ExchangeObserver {
+function createBugReporter(report: ReportEvent): ExchangeObserver {
   return {
     settled({ id, outcome, error }) {
-      if (outcome === "failed") report(`internal_error in request ${id}: ${describeBug(error)}`);
+      if (outcome !== "failed") return;
+      const text = `internal_error in request ${id}: ${describeBug(error)}`;
+      report(text, { event: "internal_error", request: id });
     },
   };
 }
@@ -339,16 +399,21 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   if (options.engines === undefined) engines.list(config);
   const references = engines.createReferences();
   const opened = await openAll(config, { ...options, engines, references });
-  const { stores, identity, durable, transports } = opened;
+  const { stores, identity, durable, transports, readHeldKey } = opened;
   const { keys, limiter, redis } = stores;
+  const teams = new TeamDirectory(config.teams, stores.teams);
   const usage = engines.meter(stores.usage);
+  const history = engines.history(stores.history);
   const parts = {
     transport: engines.transport ??= createTransport(),
     transports,
+    readHeldKey,
     digest,
     keys,
+    teams,
     identity: identity?.verifier,
     limiter,
+    runs: stores.runs ?? engines.remote.runs ?? engines.runs,
     awaitedCalls: stores.awaitedCalls ?? engines.remote.awaitedCalls ?? engines.awaitedCalls,
     durable,
     observers: [createLastUse(keys), createBugReporter(options.report), usage],
@@ -356,9 +421,12 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   return {
     parts,
     keys,
+    teams,
+    changes: stores.changes,
     identity,
     limiter,
     usage,
+    history,
     health: (elsewhere = 0) => toHealth(opened, elsewhere),
     isReady: () => stores.keyHealth?.().isReady ?? true,
     redis,
@@ -367,6 +435,7 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
       engines.list(config);
       stores.begin?.();
       await usage.moveTo(stores.usage);
+      await history.moveTo(stores.history);
     },
     async close() {
       if (options.engines === undefined) await engines.close();

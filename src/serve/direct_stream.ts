@@ -1,6 +1,6 @@
 /**
  * Bodies as direct streams, to which bytes are written without a queue: an event costs 0.6 of its
- * cost in a pulling stream (500 streams of 20 events a second, Bun 1.4.5; docs/performance.md).
+ * cost in a pulling stream (500 streams of 20 events a second, Bun 1.4.5; scripts/bench/results.json).
  *
  * @module
  */
@@ -94,7 +94,8 @@ class DirectBody implements ByteSink {
   }
 
   #begin(controller: DirectController): void {
-    const [ahead, isHeld] = [this.#ahead, this.#aheadBytes >= SMALL_BODY_BYTES];
+    const ahead = this.#ahead;
+    const isHeld = this.#aheadBytes >= SMALL_BODY_BYTES;
     this.#ahead = [];
     this.#controller = controller;
     const isRead = ahead.length === 0 || this.write(joinChunks(ahead));

@@ -12,7 +12,7 @@ import { type Config, ConfigError, type ConfigIssue } from "../config/config.ts"
 import { type EgressConfig, readProxyUrl } from "../config/egress.ts";
 import { type Egress, type Proxy, splitPem } from "../upstream/http1/egress.ts";
 import { checkTls } from "./load_config.ts";
-import { codeOf } from "./system_error.ts";
+import { codeOf } from "../errors/system_error.ts";
 
 /**
  * Variables that name a proxy, by the scheme of upstreams. As in curl, lower case takes precedence.
@@ -68,7 +68,7 @@ class EgressReader {
     this.#directory = directory;
   }
 
-  #report(setting: keyof EgressConfig, message: string, source: string): void {
+  #report(setting: keyof EgressConfig, message: string, source: string | undefined): void {
     this.issues.push({ path: `${this.#path}.${setting}`, message, source });
   }
 
@@ -99,7 +99,7 @@ class EgressReader {
     if (typeof address !== "string") {
       return { url: address.url.href, credentials: address.credentials ?? credentials };
     }
-    this.#report("fromEnvironment", address, source ?? "");
+    this.#report("fromEnvironment", address, source);
     return undefined;
   }
 

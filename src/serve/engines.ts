@@ -5,29 +5,43 @@
  * @module
  */
 import { setImmediate } from "node:timers/promises";
-import { PriceBook } from "../config/price_book.ts";
+import type { Dimension } from "../config/dimensions.ts";
+import { listPriceTables, PriceBook } from "../config/price_book.ts";
 import type { Config } from "../config/config.ts";
-import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
+import { DEFAULT_RETENTION, type UsageBounds } from "../config/usage.ts";
+import { MemoryRuns } from "../runs/memory_runs.ts";
+import type { RunRegistry } from "../runs/run_registry.ts";
 import type { RecordingStore } from "../durable/recording_store.ts";
 import { MemoryRecordings } from "../durable/recording_store_memory.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { MemoryLimiter } from "../limits/memory_limiter.ts";
 import { systemClock } from "../exchange/clock.ts";
+import { MemoryChangeLog } from "../keys/change_log.ts";
 import type { KeySiblings } from "../keys/key_siblings.ts";
 import type { TokenCounts } from "../keys/identity/verifier.ts";
 import type { AwaitedCall } from "../steps/awaited_call.ts";
 import { type AwaitedCalls, MemoryAwaitedCalls } from "../usage/awaited_calls.ts";
+import { MemoryHistory } from "../usage/history/book.ts";
+import { HistoryMeter } from "../usage/history/meter.ts";
+import type { HistoryStore } from "../usage/history/rows.ts";
 import { UsageMeter } from "../usage/meter.ts";
 import { MemoryUsage } from "../usage/usage_memory.ts";
 import type { Transport } from "../upstream/transport.ts";
 import type { UsageStore } from "../usage/counts.ts";
 
+/** Kinds of files that a gateway writes while it runs. */
+export type WrittenFile = "state" | "usage" | "history" | "snapshot";
+
 /** Engines in another process, see `supervisor_connection.ts`. */
 export interface RemoteEngines {
   /** Counts limits. */
   readonly limiter?: Limiter | undefined;
+  /** Counts runs. Not used with Redis. */
+  readonly runs?: RunRegistry | undefined;
   /** Stores usage. Not used with Redis, where each process stores its own. */
   readonly usage?: UsageStore | undefined;
+  /** Stores the history. Not used with Redis, where each process stores its own. */
+  readonly history?: HistoryStore | undefined;
   /** Stores calls whose usage is stated later. Not used with Redis. */
   readonly awaitedCalls?: AwaitedCalls<AwaitedCall> | undefined;
   /** Stores recordings of durable exchanges. Not used with Redis. */
@@ -67,12 +81,16 @@ export class Engines {
    * regardless of the number of other models.
    */
   readonly listed: Set<string> = new Set();
-  /** Times for which usage is kept in the active configuration. */
-  readonly retention: { -readonly [Name in keyof UsageConfig]: UsageConfig[Name] } = {
+  /** Dimensions of attribution that usage is counted by in the active configuration. */
+  readonly dimensions: Set<Dimension> = new Set();
+  /** Bounds of stored usage in the active configuration. */
+  readonly retention: { -readonly [Name in keyof UsageBounds]: UsageBounds[Name] } = {
     ...DEFAULT_RETENTION,
   };
   /** Counts limits if neither Redis nor another process does. */
   readonly limiter: MemoryLimiter = new MemoryLimiter(systemClock);
+  /** Counts runs if neither Redis nor another process does. */
+  readonly runs: MemoryRuns = new MemoryRuns(systemClock);
   /**
    * Stores recordings if neither Redis nor another process does. Their limit is from the active
    * configuration.
@@ -80,8 +98,22 @@ export class Engines {
   readonly recordings: MemoryRecordings = new MemoryRecordings({ clock: systemClock, maxBytes: 0 });
   /** Stores usage in memory if there is no other store. */
   readonly memoryUsage: MemoryUsage = new MemoryUsage(this.listed, systemClock.now, this.retention);
+  /** Stores the history in memory if there is no other store. */
+  readonly memoryHistory: MemoryHistory = new MemoryHistory(systemClock.now);
+  /** Stores changes if the keys are in the configuration. */
+  readonly changes: MemoryChangeLog = new MemoryChangeLog();
   /** Stores calls whose usage is stated later, if Redis does not. */
   readonly awaitedCalls: MemoryAwaitedCalls<AwaitedCall> = new MemoryAwaitedCalls(systemClock);
+  /**
+   * Numbers of failed writes of files, by the kind of their content, for metrics. They begin with 0:
+   * Prometheus would not see the increase of a series that begins with 1.
+   */
+  readonly failedWrites: Map<WrittenFile, number> = new Map([
+    ["state", 0],
+    ["usage", 0],
+    ["history", 0],
+    ["snapshot", 0],
+  ]);
   /** Counts of identity tokens, for metrics. */
   readonly tokenCounts: TokenCounts = new Map();
   /**
@@ -89,6 +121,7 @@ export class Engines {
    */
   transport: Transport | undefined;
   #meter: UsageMeter | undefined;
+  #history: HistoryMeter | undefined;
   /** Prices of the active configuration. */
   #prices: PriceBook | undefined;
   readonly #shared = new Map<string, Shared>();
@@ -98,17 +131,20 @@ export class Engines {
   }
 
   /**
-   * Applies the active configuration: models with a price, times of usage and the limit of
-   * recordings.
+   * Applies the active configuration: models with a price, dimensions and bounds of usage, and the
+   * limit of recordings.
    */
-  list(config: Pick<Config, "prices" | "providers" | "usage" | "limits">): void {
-    const { prices, providers, usage, limits } = config;
+  list(config: Pick<Config, "prices" | "providers" | "usage" | "limits" | "attribution">): void {
+    const { prices, providers, usage, limits, attribution } = config;
     this.recordings.maxBytes = limits.maxRecordingsBytes;
-    const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
     this.#prices = new PriceBook({ prices, providers });
     this.listed.clear();
-    for (const model of all.flatMap((some) => Object.keys(some))) this.listed.add(model);
-    Object.assign(this.retention, usage);
+    for (const [, table] of listPriceTables({ prices, providers })) {
+      for (const model of Object.keys(table)) this.listed.add(model);
+    }
+    this.dimensions.clear();
+    for (const name of attribution.usage) this.dimensions.add(name);
+    Object.assign(this.retention, usage, { maxAttributed: attribution.maxRows });
   }
 
   /**
@@ -122,8 +158,19 @@ export class Engines {
       clock: systemClock,
       rest: setImmediate,
       listed: this.listed,
+      dimensions: this.dimensions,
+      keep: this.retention,
       findPrice: (called) => this.#prices?.find(called),
     });
+  }
+
+  /**
+   * Returns the meter that counts the history.
+   *
+   * @param store Its first store. Used only when the meter is created
+   */
+  history(store: HistoryStore): HistoryMeter {
+    return this.#history ??= new HistoryMeter({ store, clock: systemClock });
   }
 
   /** True if a configuration has opened an engine under this name and still uses it. */
@@ -150,9 +197,10 @@ export class Engines {
     };
   }
 
-  /** Stores the last counted usage. */
+  /** Stores the last counted usage and history. */
   async close(): Promise<void> {
     await this.#meter?.close();
+    await this.#history?.close();
   }
 
   async #release(name: string): Promise<void> {

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import type { Config } from "../config/config.ts";
@@ -33,7 +34,7 @@ export interface RedisPlace {
 /** Options for opening these parts. */
 interface IdentityOptions {
   readonly directory: string;
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
   readonly isServing: boolean;
   readonly engines: Engines;
   readonly references: EngineReferences;
@@ -147,6 +148,7 @@ export async function openIdentity(
     digest,
     clock,
     teams,
+    hasStoredTeams: !Array.isArray(config.keys),
     counts,
     report,
   });

@@ -14,7 +14,7 @@ import {
 } from "jsonc-parser";
 import { ConfigError } from "../config/config.ts";
 import type { Json } from "../config/environment.ts";
-import { codeOf } from "./system_error.ts";
+import { codeOf } from "../errors/system_error.ts";
 
 /** A parsed file. */
 export interface JsonFile {
@@ -82,7 +82,8 @@ function findLine(root: Node, text: string, path: string): number {
 /** Yields each member whose object has an earlier one of the same name. */
 function* findRepeated(node: Node): Generator<Node> {
   const seen = new Set<string>();
-  for (const member of node.type === "object" ? node.children ?? [] : []) {
+  const { type, children = [] } = node;
+  for (const member of type === "object" ? children : []) {
     const name = nameOf(member);
     if (seen.has(name)) yield member;
     seen.add(name);

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import process from "node:process";
 import v8 from "node:v8";
 import { ConfigError } from "../config/config.ts";
@@ -10,7 +11,7 @@ import type { Handler } from "../http/web.ts";
 import type { Gateway } from "../gateway.ts";
 import { runtime } from "../runtime.ts";
 import { type Listener, type ListenOptions, type Serve, toListenerUrl } from "./listener.ts";
-import { codeOf } from "./system_error.ts";
+import { codeOf } from "../errors/system_error.ts";
 
 /** Time for the last bytes of ended exchanges to be sent. Milliseconds. */
 const LAST_WRITES_MS = 250;
@@ -142,8 +143,11 @@ export function describeBug(thrown: unknown): string {
  * Keeps the process alive after an uncaught exception or an unhandled rejection. At most one
  * exchange fails.
  */
-export function containCrashes(report: (text: string) => void): void {
+export function containCrashes(report: ReportEvent): void {
   for (const event of ["uncaughtException", "unhandledRejection"]) {
-    process.on(event, (thrown: unknown) => report(describeBug(thrown)));
+    process.on(
+      event,
+      (thrown: unknown) => report(`contained: ${describeBug(thrown)}`, { event: "internal_error" }),
+    );
   }
 }

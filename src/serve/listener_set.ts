@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { ConfigError } from "../config/config.ts";
 import { areInConflict } from "../config/listeners.ts";
 import { systemClock } from "../exchange/clock.ts";
@@ -26,7 +27,7 @@ export interface ListenerSetOptions {
   /** Returns the path of an address's setting, for errors. */
   readonly toPath: (index: number) => string;
   /** Receives one-line messages for the operator. */
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
 }
 
 /** A change of the listeners, and the open addresses after it. */
@@ -159,7 +160,8 @@ export class ListenerSet {
         break;
       }
       if (!isReported) {
-        this.#options.report(`${old.url} cannot be opened again yet: retrying until it can`);
+        const text = `${old.url} cannot be opened again yet: retrying until it can`;
+        this.#options.report(text, { event: "listener_failed", url: old.url });
       }
       isReported = true;
       await new Promise<void>((resolve) => systemClock.timer(AGAIN_MS, resolve));

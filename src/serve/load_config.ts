@@ -10,7 +10,7 @@ import { dirname, resolve } from "node:path";
 import process from "node:process";
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { TlsIdentity } from "./listener.ts";
-import { codeOf } from "./system_error.ts";
+import { codeOf } from "../errors/system_error.ts";
 import {
   describeUnknownVariable,
   type Json,
@@ -47,7 +47,7 @@ export interface LoadedConfig {
 }
 
 /** One address to listen on, with the content of its certificate files. */
-export interface Address {
+export interface ListenerAddress {
   readonly hostname: string;
   readonly port: number;
   readonly tls?: TlsIdentity | undefined;
@@ -202,9 +202,9 @@ export function* checkTls(
  */
 export function readTlsFiles(
   { config, directory }: Pick<LoadedConfig, "config" | "directory">,
-): Address[] {
+): ListenerAddress[] {
   const issues: ConfigIssue[] = [];
-  const addresses = config.listen.map(({ hostname, port, tls: files }, index): Address => {
+  const addresses = config.listen.map(({ hostname, port, tls: files }, index): ListenerAddress => {
     if (files === undefined) return { hostname, port };
     const before = issues.length;
     const report = (name: "cert" | "key", message: string) =>

@@ -6,9 +6,12 @@
  */
 import { createHash } from "node:crypto";
 import type { Config } from "../config/config.ts";
+import type { HeldKeySource } from "../config/held_key.ts";
+import type { IdentityConfig } from "../config/identity.ts";
 import type { KeyConfig } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 import type { RedisConfig } from "../config/redis.ts";
+import type { TeamConfig } from "../config/team.ts";
 
 const MASK = "(masked)";
 
@@ -32,14 +35,36 @@ function maskProxy(text: string): string {
  * Masks the credentials of a proxy, and the headers added to provider calls, which can contain a
  * key.
  */
-function maskProvider({ headers, egress, ...rest }: ProviderConfig): Record<string, unknown> {
+function maskProvider(config: ProviderConfig): Record<string, unknown> {
+  const { headers, egress, upstreamKey, ...rest } = config;
   const set = Object.fromEntries(Object.keys(headers?.set ?? {}).map((name) => [name, MASK]));
   const proxy = egress?.proxy === undefined ? {} : { proxy: maskProxy(egress.proxy) };
   return {
     ...rest,
+    ...(upstreamKey !== undefined && { upstreamKey: maskSource(upstreamKey) }),
     ...(headers !== undefined && { headers: { ...headers, set } }),
     ...(egress !== undefined && { egress: { ...egress, ...proxy } }),
   };
+}
+
+/** Masks the arguments of a command that prints a held key: one of them can be a secret. */
+function maskSource(source: HeldKeySource): HeldKeySource {
+  if (!("exec" in source)) return source;
+  const [command = "", ...args] = source.exec;
+  return { ...source, exec: [command, ...args.map(() => MASK)] };
+}
+
+/** Masks the secret with which the gateway identifies itself at an issuer. */
+function maskIssuer(config: IdentityConfig): IdentityConfig {
+  const { admin } = config;
+  if (admin?.signIn?.clientSecret === undefined) return config;
+  return { ...config, admin: { ...admin, signIn: { ...admin.signIn, clientSecret: MASK } } };
+}
+
+function maskTeam({ upstreamKeys, ...rest }: TeamConfig): Record<string, unknown> {
+  if (upstreamKeys === undefined) return rest;
+  const masked = Object.entries(upstreamKeys).map(([name, each]) => [name, maskSource(each)]);
+  return { ...rest, upstreamKeys: Object.fromEntries(masked) };
 }
 
 /** Masks passwords, and credentials in a URL. */
@@ -57,15 +82,17 @@ function maskRedis(config: RedisConfig): Record<string, unknown> {
 
 /** Masks the secrets of a configuration. */
 export function maskSecrets(config: Config): Record<string, unknown> {
-  const { providers, keys, admin, redis, alerts, ...rest } = config;
+  const { providers, teams, keys, admin, identity, redis, alerts, ...rest } = config;
   return {
     ...rest,
     providers: Object.fromEntries(
       Object.entries(providers).map(([name, each]) => [name, maskProvider(each)]),
     ),
+    teams: Object.fromEntries(Object.entries(teams).map(([name, each]) => [name, maskTeam(each)])),
     keys: Array.isArray(keys) ? keys.map(maskKey) : keys,
     ...(admin !== undefined &&
       { admin: { ...admin, ...(admin.token !== undefined && { token: MASK }) } }),
+    ...(identity !== undefined && { identity: identity.map(maskIssuer) }),
     // The path of such an address often contains a secret too.
     ...(alerts !== undefined &&
       { alerts: { url: `${new URL(alerts.url).origin}/${MASK}`, secret: MASK } }),

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import type { Config } from "../config/config.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
-import { keyState } from "../keys/policy.ts";
+import { findKeyState } from "../keys/policy.ts";
+import type { ConfiguredTeams, TeamDirectory } from "../keys/team_directory.ts";
 
 /** Maximum number of keys that are looked at: the newest ones. */
 const MAX_KEYS = 10_000;
@@ -20,13 +20,13 @@ const MAX_NAMED = 10;
  */
 export async function describeMissingTeams(
   keys: Pick<KeyRegistry, "list">,
-  { teams }: Pick<Config, "teams">,
+  teams: ConfiguredTeams,
 ): Promise<string[]> {
   const lost = new Map<string, string[]>();
   for (const key of await keys.list({ limit: MAX_KEYS })) {
     const { team } = key;
     if (team === undefined || Object.hasOwn(teams, team)) continue;
-    if (keyState(key, Date.now()) !== "active") continue;
+    if (findKeyState(key, Date.now()) !== "active") continue;
     const named = lost.get(team) ?? [];
     lost.set(team, [...named, key.name ?? key.id]);
   }
@@ -35,6 +35,28 @@ export async function describeMissingTeams(
     const rest = named.length > MAX_NAMED ? ` and ${named.length - MAX_NAMED} more` : "";
     const count = named.length === 1 ? "1 key is" : `${named.length} keys are`;
     return `${count} refused, because the team ${team} is not configured: ${shown}${rest}. ` +
-      `Add it to teams, or move its keys: sallyport keys update ID --team NAME`;
+      `Add it to teams, create it by sallyport teams create ${team}, ` +
+      "or move its keys: sallyport keys update ID --team NAME";
+  });
+}
+
+/**
+ * Finds mistakes in the stored teams.
+ *
+ * @returns One line for each team that is also configured, or that this version does not understand
+ * @throws {Error} If the teams can't be read
+ */
+export async function describeStoredTeams(teams: TeamDirectory): Promise<string[]> {
+  await teams.load();
+  return Array.from(teams.stored).flatMap(([name, team]) => {
+    const { fault } = team;
+    if (teams.isConfigured(name)) {
+      return [
+        `the stored team ${name} has no effect, because the configuration has one of this name. ` +
+        `Remove it there, or delete the stored one by sallyport teams delete ${name}`,
+      ];
+    }
+    if (fault === undefined) return [];
+    return [`keys of the team ${name} are refused: this version does not understand its ${fault}`];
   });
 }

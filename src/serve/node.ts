@@ -17,7 +17,8 @@ import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import process from "node:process";
 import { Server as TlsServer } from "node:tls";
-import { type ErrorCode, GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
+import type { ErrorCode } from "../errors/codes.ts";
+import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
 import {
   type AnyBody,
   type ByteSink,

@@ -5,14 +5,17 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { checkConfig, type Config, ConfigError } from "../config/config.ts";
+import { KeyStoreUnavailable } from "../keys/key_store.ts";
 import { keysInRedis } from "../config/keys.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import { readEgress } from "./egress.ts";
-import { describeMissingTeams } from "./missing_teams.ts";
+import { describeUnreadableKeys } from "./held_key_sources.ts";
+import { describeMissingTeams, describeStoredTeams } from "./missing_teams.ts";
 import type { Engines } from "./engines.ts";
-import { type Address, loadConfig, readTlsFiles } from "./load_config.ts";
+import { type ListenerAddress, loadConfig, readTlsFiles } from "./load_config.ts";
 import { digestConfig } from "./masked_config.ts";
 import { readRedisFiles } from "./redis_files.ts";
 import type { Json } from "../config/environment.ts";
@@ -26,9 +29,15 @@ export interface Source {
   /** Directory that relative paths start from. */
   readonly directory: string;
   /** The addresses to listen on, with the text of their certificates. */
-  readonly addresses: readonly Address[];
+  readonly addresses: readonly ListenerAddress[];
   /** SHA-256 of the configuration without its secrets. */
   readonly digest: string;
+  /** Format of the log. */
+  readonly log: Config["log"];
+  /** Name of the gateway; `undefined` for its host and first port. */
+  readonly instance: string | undefined;
+  /** True if the time before the listeners close is configured, and not the default. */
+  readonly hasDrainDelay: boolean;
 }
 
 /** A configuration that can be served. Its engines are open, its addresses are not yet. */
@@ -41,6 +50,9 @@ export interface Prepared {
 /** True if callers can use identity tokens. A gateway then needs no keys. */
 const acceptsTokens = ({ identity = [] }: Config): boolean =>
   identity.some(({ callers }) => callers);
+
+const hasDrainDelay = ({ drain }: Json): boolean =>
+  typeof drain === "object" && drain !== null && "delay" in drain;
 
 /**
  * Reads and checks a configuration.
@@ -59,21 +71,24 @@ export function readSource(
   // Only to find their mistakes: each process reads these files itself.
   if (config.redis !== undefined) readRedisFiles(config.redis, directory);
   readEgress(config, directory);
-  if (!Array.isArray(config.keys) || config.keys.length > 0 || acceptsTokens(config)) {
-    return { input, file, directory, addresses, digest: digestConfig(config) };
-  }
+  const { log, instance } = config;
+  const source = {
+    input,
+    file,
+    directory,
+    addresses,
+    digest: digestConfig(config),
+    log,
+    instance,
+    hasDrainDelay: hasDrainDelay(input),
+  };
+  if (!Array.isArray(config.keys) || config.keys.length > 0 || acceptsTokens(config)) return source;
   const key = makeKey();
   if (key === undefined) {
     const message = "expected at least one gateway key: configure keys, or set SALLYPORT_KEYS";
     throw new ConfigError([{ path: "keys", message, source: file }]);
   }
-  return {
-    input: { ...input, keys: [key] },
-    file,
-    directory,
-    addresses,
-    digest: digestConfig(config),
-  };
+  return { ...source, input: { ...input, keys: [key] } };
 }
 
 /**
@@ -85,7 +100,7 @@ export function readSource(
  */
 export async function prepare(
   source: Source,
-  options: { engines: Engines; report: (text: string) => void; isOffline?: boolean },
+  options: { engines: Engines; report: ReportEvent; isOffline?: boolean },
 ): Promise<Prepared> {
   const config = checkConfig(source.input);
   const { directory } = source;
@@ -98,14 +113,28 @@ export async function prepare(
     await assembly.close();
     throw error;
   }
+  const warn = (text: string) => report(text, { event: "configuration_warning" });
   // A worker does not repeat the report of its supervisor.
   if (!isOffline && engines.remote.limiter === undefined) {
-    void describeMissingTeams(assembly.keys, config).then(
-      (lines) => lines.forEach(report),
+    void describeTeams(assembly).then(
+      (lines) => lines.forEach(warn),
       () => {}, // keys that can't be read are reported elsewhere
     );
+    void describeUnreadableKeys(config, directory).then((lines) => lines.forEach(warn));
   }
   return { source, config, assembly };
+}
+
+/** Describes the stored teams with mistakes, and the keys without their team. */
+async function describeTeams({ keys, teams }: Assembly): Promise<string[]> {
+  let mistakes: string[];
+  try {
+    mistakes = await describeStoredTeams(teams);
+  } catch (error) {
+    if (error instanceof KeyStoreUnavailable) return [error.message];
+    throw error;
+  }
+  return [...mistakes, ...await describeMissingTeams(keys, teams.known)];
 }
 
 /**

@@ -10,7 +10,7 @@ import { ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { RedisConfig } from "../config/redis.ts";
 import type { RedisTarget } from "../storage/redis_client.ts";
 import { checkTls } from "./load_config.ts";
-import { codeOf } from "./system_error.ts";
+import { codeOf } from "../errors/system_error.ts";
 
 type PemName = "ca" | "cert" | "key";
 
@@ -25,22 +25,23 @@ export function readRedisFiles(config: RedisConfig, directory: string): RedisTar
   const { tls } = config;
   if (tls === undefined) return config;
   const issues: ConfigIssue[] = [];
+  const fileOf = (name: PemName): string | undefined =>
+    tls[name] === undefined ? undefined : resolve(directory, tls[name]);
   const report = (name: PemName, message: string) =>
-    issues.push({
-      path: `redis.tls.${name}`,
-      message,
-      source: resolve(directory, tls[name] ?? ""),
-    });
+    issues.push({ path: `redis.tls.${name}`, message, source: fileOf(name) });
   const read = (name: PemName): string | undefined => {
-    if (tls[name] === undefined) return undefined;
+    const file = fileOf(name);
+    if (file === undefined) return undefined;
     try {
-      return readFileSync(resolve(directory, tls[name]), "utf8");
+      return readFileSync(file, "utf8");
     } catch (error) {
       report(name, `cannot read the PEM file (${codeOf(error)})`);
       return undefined;
     }
   };
-  const [ca, cert, key] = [read("ca"), read("cert"), read("key")];
+  const ca = read("ca");
+  const cert = read("cert");
+  const key = read("key");
   if (ca !== undefined && !isCertificate(ca)) {
     report("ca", "expected a PEM file with a certificate");
   }

@@ -3,7 +3,9 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { resolve } from "node:path";
+import { addCount } from "../exchange/count_map.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { KeySnapshot } from "../keys/key_snapshot_file.ts";
 import { RedisKeyStore } from "../keys/redis/key_store.ts";
@@ -23,7 +25,7 @@ export interface RedisKeysPlace {
 /** Options for opening keys: a part of the options of `assemble`. */
 interface RedisKeysOptions {
   readonly directory: string;
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
   readonly isServing: boolean;
   readonly engines: Engines;
   readonly references: EngineReferences;
@@ -46,8 +48,9 @@ export async function openRedisKeys(
     // For a worker, its supervisor has already done so.
     if (engines.remote.limiter === undefined) await file?.tidy(report);
     const clock = systemClock;
+    const failed = () => addCount(engines.failedWrites, "snapshot");
     const store = new RedisKeyStore(client, clock, {
-      snapshot: file && new KeySnapshot(file, { clock, report }),
+      snapshot: file && new KeySnapshot(file, { clock, report, failed }),
       report,
       isCluster: client.isCluster,
       siblings: engines.remote.keys,

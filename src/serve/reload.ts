@@ -4,12 +4,13 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { closeSync, openSync } from "node:fs";
 import process from "node:process";
 import { ConfigError } from "../config/config.ts";
 import type { Change } from "./change.ts";
 import type { Source } from "./prepare.ts";
-import { codeOf } from "./system_error.ts";
+import { codeOf } from "../errors/system_error.ts";
 
 /** The active configuration, as shown to operators. */
 export interface InForce {
@@ -26,7 +27,7 @@ export interface ReloaderOptions {
   /** Prepares the change to the configuration. */
   readonly prepare: (source: Source) => Promise<Change>;
   /** Receives the result of a reload as one line. */
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
 }
 
 /** Stores the active configuration of a process, and replaces it. */
@@ -81,14 +82,16 @@ export class Reloader {
       const change = await prepare(source);
       if (this.#isOver) return await change.abandon();
       this.#apply(source, change);
-      report(
-        `the configuration was reloaded (${source.file ?? "environment"}), digest ${source.digest}`,
-      );
+      const { file, digest } = source;
+      const from = file ?? "environment";
+      const text = `the configuration was reloaded (${from}), digest ${digest}`;
+      report(text, { event: "reloaded", from, digest });
     } catch (error) {
       const why = error instanceof ConfigError
         ? error.message.replaceAll("\n", "; ")
         : String(error);
-      report(`the configuration was not reloaded, the previous one stays in effect: ${why}`);
+      const text = `the configuration was not reloaded, the previous one stays in effect: ${why}`;
+      report(text, { event: "reload_failed", reason: why });
     }
   }
 

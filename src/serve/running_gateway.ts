@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { addCount } from "../exchange/count_map.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import type { Gateway, GatewayParts, SharedLoad } from "../gateway.ts";
@@ -139,8 +140,7 @@ export class RunningGateway {
     const { gateway, prepared, observers } = generation;
     this.#earlier.add(generation);
     for (const { provider, replica, ejections } of gateway.replicas) {
-      const name = `${provider} ${replica}`;
-      this.#ejections.set(name, (this.#ejections.get(name) ?? 0) + ejections);
+      addCount(this.#ejections, `${provider} ${replica}`, ejections);
     }
     await Promise.all([gateway.close(NO_LIMIT_MS), begun]);
     observers.flush();

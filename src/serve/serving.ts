@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import process from "node:process";
 import { PriceBook } from "../config/price_book.ts";
 import type { Config } from "../config/config.ts";
@@ -16,15 +17,16 @@ import { LiveFeed } from "../observe/live/live_feed.ts";
 import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
 import { CostMetrics } from "../observe/metrics/cost_metrics.ts";
+import { AttributionMetrics } from "../observe/metrics/attribution_metrics.ts";
 import { KeyMetrics } from "../observe/metrics/key_metrics.ts";
 import { addIdentityMetrics } from "../observe/metrics/identity_metrics.ts";
 import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
-import { addSources } from "../observe/metrics/metric_sources.ts";
+import { addFileMetrics, addSources } from "../observe/metrics/metric_sources.ts";
 import { Metrics } from "../observe/metrics/metrics.ts";
 import { createTraces, type Traces } from "../observe/traces/traces.ts";
-import { OPERATIONS } from "../operations/table.ts";
-import { runtime } from "../runtime.ts";
-import { AccessLogs } from "./access_logs.ts";
+import { ROUTES } from "../operations/shapes.ts";
+import { runtime, runtimeVersion } from "../runtime.ts";
+import type { AccessLogs } from "./access_logs.ts";
 import type { Served } from "./admin_listener.ts";
 import { type Change, prepareAll } from "./change.ts";
 import { closeListeners } from "./lifecycle.ts";
@@ -46,8 +48,13 @@ export interface Serving extends Served {
   prepare(prepared: Prepared): Promise<Change>;
   /** Starts to serve. Called when the first configuration is active. */
   start(): Promise<void>;
-  /** Reports not ready, waits for open exchanges, and closes the listeners. */
-  close(): Promise<void>;
+  /**
+   * Reports not ready, waits for open exchanges, and closes the listeners.
+   *
+   * @param delayMs Time during which it still accepts requests, milliseconds. Default: the
+   * configured one
+   */
+  close(delayMs?: number): Promise<void>;
   /** Closes the engines of the configuration, and ends the output. */
   release(): Promise<void>;
 }
@@ -60,12 +67,13 @@ export interface ServingOptions {
   readonly version: string;
   /** Format of the log from the command line; `undefined` if not set. */
   readonly log: Config["log"] | undefined;
-  /** The logs, if other code writes to them too. */
-  readonly logs?: AccessLogs | undefined;
+  readonly logs: AccessLogs;
+  /** Numbers of failed writes of files, by the kind of their content. */
+  readonly failedWrites: ReadonlyMap<string, number>;
   /** True when other processes listen on the same addresses. */
   readonly isShared: boolean;
   /** Receives one-line messages for the operator. */
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
 }
 
 /** Serves callers in this process. */
@@ -76,6 +84,7 @@ export class ServingHere implements Serving {
   readonly #registry: MetricRegistry = new MetricRegistry();
   readonly #metrics: Metrics;
   #keyMetrics: KeyMetrics | undefined;
+  #attributionMetrics: AttributionMetrics | undefined;
   readonly #costMetrics: CostMetrics = new CostMetrics(this.#registry);
   readonly #logs: AccessLogs;
   readonly #traces: Traces | undefined;
@@ -85,8 +94,8 @@ export class ServingHere implements Serving {
   constructor(options: ServingOptions) {
     const { serve, version, report } = options;
     this.#options = options;
-    this.#logs = options.logs ?? new AccessLogs();
-    this.#traces = createTraces({ version, operations: OPERATIONS, report });
+    this.#logs = options.logs;
+    this.#traces = createTraces({ version, routes: ROUTES, report });
     const observe = (prepared: Prepared) => this.#observersOf(prepared);
     const watch = new BudgetWatch(systemClock);
     const budgets = { watch, report };
@@ -100,7 +109,7 @@ export class ServingHere implements Serving {
       budgets: () => watch.ratios(),
       version,
       runtime,
-      runtimeVersion: process.versions[runtime] ?? "",
+      runtimeVersion,
     });
     addIdentityMetrics(this.#registry, {
       issuers: () => this.#current?.assembly.identity?.verifier.health,
@@ -112,6 +121,7 @@ export class ServingHere implements Serving {
         ? undefined
         : { ...durable.counts, running: durable.running, bytes: durable.store.bytes };
     });
+    addFileMetrics(this.#registry, options.failedWrites);
     addProcessMetrics(this.#registry, systemClock);
     this.#metrics = new Metrics(this.#registry);
   }
@@ -207,9 +217,8 @@ export class ServingHere implements Serving {
     return Promise.resolve(); // serving began when the first configuration became active
   }
 
-  /** Ends serving. @param delayMs Time during which it still accepts, milliseconds */
-  async close(delayMs: number = this.#current?.config.drain.delayMs ?? 0): Promise<void> {
-    const { limitMs } = this.#current?.config.drain ?? { limitMs: 0 };
+  async close(delayMs: number = this.#drain.delayMs): Promise<void> {
+    const { limitMs } = this.#drain;
     await closeListeners(this.#gateway, this.#listeners.close(), { delayMs, limitMs });
   }
 
@@ -219,9 +228,14 @@ export class ServingHere implements Serving {
     await this.#logs.close(LAST_LINES_MS);
   }
 
+  /** The times of the drain. Before the first configuration, nothing is open yet. */
+  get #drain(): Config["drain"] {
+    return this.#current?.config.drain ?? { delayMs: 0, limitMs: 0 };
+  }
+
   /** Returns the observers of settled exchanges under a configuration. */
   #observersOf({ config, assembly }: Prepared): readonly ExchangeObserver[] {
-    const { admin, log, providers, redis } = config;
+    const { admin, log, providers, redis, keys } = config;
     const hasIdentities = assembly.identity?.verifier.hasOperators === true;
     const hasOperators = admin !== undefined && (admin.token !== undefined || hasIdentities);
     // Traffic is watched by operators of this gateway or, through Redis, of other gateways.
@@ -230,10 +244,23 @@ export class ServingHere implements Serving {
     const feed = isWatchable ? this.#feed : undefined;
     const prices = new PriceBook(config);
     const costs = new CallCosts(prices, config.currency);
+    // The history is read by operators, or from the file next to the keys.
+    const isKept = isWatchable || !Array.isArray(keys);
+    const history = isKept
+      ? assembly.history.under(prices.hasCosts ? costs : { of: () => undefined })
+      : undefined;
     const logs = this.#logs.of(this.#options.log ?? log);
     const ofCosts = prices.hasCosts ? [this.#costMetrics.under(costs), logs?.under(costs)] : [logs];
-    return [this.#metrics, this.#countKeys(config, costs), ...ofCosts, feed]
+    const counted = [this.#countKeys(config, costs), this.#countValues(config, costs)];
+    return [this.#metrics, ...counted, ...ofCosts, feed, history]
       .filter((observer) => observer !== undefined);
+  }
+
+  /** Returns the observer that counts by attribution; `undefined` if it is not configured. */
+  #countValues({ attribution }: Config, costs: CallCosts): ExchangeObserver | undefined {
+    if (attribution.metrics.length === 0) return undefined;
+    this.#attributionMetrics ??= new AttributionMetrics(this.#registry);
+    return this.#attributionMetrics.under(attribution.metrics, costs);
   }
 
   /** Returns the observer that counts by key; `undefined` if it is not configured. */

@@ -10,49 +10,54 @@ import type { ProviderConfig } from "../config/provider.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { isPromise } from "../exchange/exchange.ts";
-import type { TokenUsage } from "../exchange/billing.ts";
+import { findUsageParameter } from "../inbound/query.ts";
 import { isSuccess } from "../http/message.ts";
 import {
   acquireLease,
-  type Amounts,
+  FREE_RESERVATION,
   type Lease,
   limitsAmounts,
   limitsCalls,
   type LimitSubject,
   NO_AMOUNTS,
   NO_RESERVATION,
-  type Reservation,
+  undoLease,
 } from "../limits/limiter.ts";
-import type { Account, CountedCall } from "./accounting.ts";
 import type { Call } from "./call.ts";
 import { isRepeated } from "./durable/wanted_recording.ts";
 import type { ResolvedOperation } from "../operations/router.ts";
+import { isCharged, isUnstatedOperation } from "../operations/table.ts";
+import type { StatedRun } from "../runs/run_registry.ts";
+import { type Account, type CountedCall, toCountedCall } from "./counted_call.ts";
 import type { Flow, Provider } from "./flow.ts";
+import { admitToRun } from "./runs.ts";
+import { openAccount } from "./token_account.ts";
+import { completeUsageAtEnd } from "./usage_at_end.ts";
 
 /**
  * Names the subjects whose limits count: the key, its team and the provider.
  *
+ * @param settings Settings of the team of the key; `undefined` if there is no such team
  * @throws {GatewayError} `team_not_configured`
  */
 export function subjectsOf(
   { id, team, limits }: KeyConfig,
   { subjects }: { readonly subjects: readonly LimitSubject[] },
-  { teams }: { readonly teams: Readonly<Record<string, TeamConfig>> },
+  settings: TeamConfig | undefined,
 ): readonly LimitSubject[] {
   if (limits === undefined && team === undefined) return subjects;
   const own = limits === undefined ? [] : [{ name: `key:${id}`, limits }];
   if (team === undefined) return [...own, ...subjects];
-  const shared = Object.hasOwn(teams, team) ? teams[team] : undefined;
-  if (shared === undefined) throw new GatewayError("team_not_configured");
-  return [...own, { name: `team:${team}`, limits: shared.limits }, ...subjects];
+  if (settings === undefined) throw new GatewayError("team_not_configured");
+  return [...own, { name: `team:${team}`, limits: settings.limits }, ...subjects];
 }
 
 /**
- * Returns the configured price of a call that states no usage, in units of 10^-9 of the currency.
+ * Returns the operator's price for a call whose answer states no usage (`callPrices`).
  *
- * @returns `undefined` if the operator set none
+ * @returns Units of 10^-9 of the currency; `undefined` if the operator set none
  */
-function callPriceOf(
+function fixedPriceOf(
   { name, group }: Pick<ResolvedOperation, "name" | "group">,
   { callPrices = {} }: Pick<ProviderConfig, "callPrices">,
 ): number | undefined {
@@ -63,23 +68,41 @@ function callPriceOf(
 }
 
 /**
- * Refuses an operation whose cost no answer states, if tokens or money are limited.
+ * Refuses a call whose cost no answer states, if tokens or money are limited.
  *
  * @throws {GatewayError} `operation_not_metered`
  */
 export function assertMetered(
   operation: ResolvedOperation,
+  url: string,
   provider: Provider,
   subjects: readonly LimitSubject[],
 ): void {
-  if (operation.cost !== "unstated" || !subjects.some(limitsAmounts)) return;
-  if (callPriceOf(operation, provider) === undefined) {
-    throw new GatewayError("operation_not_metered");
+  if (!isCharged(operation) || !subjects.some(limitsAmounts)) return;
+  const param = findUsageParameter(url, provider.shape);
+  if (param !== undefined) {
+    throw unmetered(`send it without ?${param}=, which hides the usage in the answer`, param);
+  }
+  if (isUnstatedOperation(operation) && fixedPriceOf(operation, provider) === undefined) {
+    throw unmetered("the gateway's operator has to set its price in callPrices");
   }
 }
 
-/** Account of a call that uses no tokens. */
-const NO_ACCOUNT: Account = { reservation: NO_RESERVATION, toAmounts: () => NO_AMOUNTS };
+const unmetered = (detail: string, param?: string): GatewayError =>
+  new GatewayError("operation_not_metered", { detail, ...(param !== undefined && { param }) });
+
+/**
+ * Account of one lease. Without `toAmounts` it is the first of two leases, and the second one is
+ * charged for the call.
+ */
+type LeaseAccount = Pick<Account, "reservation"> & Partial<Pick<Account, "toAmounts">>;
+
+/** Account of a call that costs nothing. */
+const FREE_ACCOUNT: Account = {
+  reservation: FREE_RESERVATION,
+  isPriced: true,
+  toAmounts: () => NO_AMOUNTS,
+};
 
 /**
  * Returns the subject that counts a call before its body has arrived: its key, if that limits
@@ -102,37 +125,32 @@ function subjectsBeforeBody([first]: readonly LimitSubject[]): readonly LimitSub
  */
 export async function admitBeforeBody(flow: Flow): Promise<void> {
   const { request, exchange, subjects, needsReservation } = flow;
-  const firstSubjects = needsReservation || request.body !== null
-    ? subjectsBeforeBody(subjects)
-    : subjects;
+  const waitsForBody = needsReservation || request.body !== null;
+  const firstSubjects = waitsForBody ? subjectsBeforeBody(subjects) : subjects;
   if (firstSubjects.length === 0) return;
-  const coversAll = !needsReservation && firstSubjects.length === subjects.length;
-  const reservation = coversAll
-    ? NO_RESERVATION
-    : { ...NO_RESERVATION, lastSubject: subjects.at(-1)?.name };
+  const isOnlyLease = !needsReservation && firstSubjects.length === subjects.length;
+  const reservation = needsReservation ? NO_RESERVATION : FREE_RESERVATION;
+  const account: LeaseAccount = isOnlyLease
+    ? FREE_ACCOUNT
+    : { reservation: { ...reservation, lastSubject: subjects.at(-1)?.name } };
   try {
-    flow.lease = await acquire(
-      firstSubjects,
-      reservation,
-      flow,
-      coversAll ? NO_ACCOUNT.toAmounts : undefined,
-    );
+    flow.lease = await acquire(firstSubjects, account, flow);
   } catch (refusal) {
     const isLimit = GatewayError.is(refusal) && refusal.limit !== undefined;
     if (isLimit && await isRepeated(flow)) return;
     throw refusal;
   }
-  flow.isAdmitted = coversAll;
+  flow.isFullyAdmitted = isOnlyLease;
   // If a second lease follows, its headers state the limits.
-  if (coversAll) exchange.headers = flow.lease.headers;
+  if (isOnlyLease) exchange.headers = flow.lease.headers;
 }
 
 /** Undoes {@link admitBeforeBody}, because no call is made. */
 export function undoAdmission(flow: Flow): void {
   if (flow.lease === undefined) return;
-  flow.lease.release(NO_AMOUNTS, true);
+  undoLease(flow.lease);
   flow.lease = undefined;
-  flow.isAdmitted = false;
+  flow.isFullyAdmitted = false;
   flow.exchange.headers = {};
 }
 
@@ -141,27 +159,75 @@ export function undoAdmission(flow: Flow): void {
  * that costs tokens, it opens the account and reserves the amounts. A refused call returns all of
  * it.
  *
- * @throws {GatewayError} As the limiter and {@link Accounting.open} do
+ * @throws {GatewayError} As the limiter and {@link openAccount} do
  */
 export function admit(call: Call, flow: Flow): Promise<void> | undefined {
   const { exchange, gateway, operation, subjects } = flow;
   const counted = operation.cost === "tokens" ? toCountedCall(call, flow) : undefined;
-  if (counted !== undefined) gateway.accounting.completeAtEnd(counted, exchange);
-  if (counted?.isBackground === true) gateway.laterUsage.awaitAtEnd(counted, subjects, exchange);
+  if (counted !== undefined) completeUsageAtEnd(counted, exchange, gateway.accounting);
+  if (counted?.isBackground === true || operation.cost === "later") awaitUsage(call, flow);
   if (operation.cost === "earlier" && operation.objectId !== undefined) {
     gateway.laterUsage.settleAtEnd(operation.objectId, exchange);
   }
-  if (flow.isAdmitted || subjects.length === 0) return undefined;
+  if (flow.run !== undefined) return admitWithRun(flow.run, counted, call, flow);
+  if (flow.isFullyAdmitted || subjects.length === 0) return undefined;
   return acquireRest(flow.needsReservation ? counted : undefined, call, flow);
 }
 
-/** Returns the account of a call whose answer states no usage: the operator's price, if it works. */
-function toPricedAccount({ operation, provider, exchange, needsReservation }: Flow): Account {
-  if (!needsReservation) return NO_ACCOUNT;
-  const amounts = { tokens: 0, spend: callPriceOf(operation, provider) ?? 0 };
+/**
+ * Admits a call of a run: to the run, and then to the limits. If the limits refuse it, the run
+ * counts no call.
+ */
+async function admitWithRun(
+  run: StatedRun,
+  counted: CountedCall | undefined,
+  call: Call,
+  flow: Flow,
+): Promise<void> {
+  const { exchange, gateway, operation, subjects, needsReservation } = flow;
+  try {
+    if (counted !== undefined) {
+      const made = { call, at: exchange.startedAt, isInRun: true };
+      counted.account = openAccount(subjects, counted, made, gateway.accounting);
+    }
+    await admitToRun(run, counted?.account ?? toFixedAccount(flow, isCharged(operation)), flow);
+  } catch (error) {
+    undoAdmission(flow);
+    throw error;
+  }
+  const isAdmitted = flow.isFullyAdmitted || subjects.length === 0;
+  if (!isAdmitted) await acquireRest(needsReservation ? counted : undefined, call, flow);
+  if (counted?.isInputWhole === false) exchange.unbind();
+}
+
+/** Awaits the usage of a call whose own answer does not state it, in the answer of a later call. */
+function awaitUsage(call: Call, flow: Flow): void {
+  const { exchange, gateway, subjects, needsReservation, run } = flow;
+  const { tariff } = call.facts;
+  const { toAmounts } = toFixedAccount(flow, needsReservation || run !== undefined);
+  const toFixed = () => toAmounts(undefined);
+  gateway.laterUsage.awaitAtEnd({ tariff, subjects, toFixed }, exchange);
+}
+
+/**
+ * Returns the account of a call whose answer states no usage: the operator's price, if the call
+ * succeeds.
+ */
+function toFixedAccount(
+  { operation, provider, exchange }: Flow,
+  needsReservation: boolean,
+): Account {
+  if (!needsReservation) return FREE_ACCOUNT;
+  const price = fixedPriceOf(operation, provider);
+  const amounts = { tokens: 0, spend: price ?? 0 };
   return {
+    isPriced: price !== undefined,
     reservation: { ...NO_RESERVATION, expected: amounts, most: amounts },
-    toAmounts: () => isSuccess(exchange.answeredStatus ?? 0) ? amounts : NO_AMOUNTS,
+    toAmounts: () => {
+      const { answeredStatus } = exchange;
+      const hasSucceeded = answeredStatus !== undefined && isSuccess(answeredStatus);
+      return hasSucceeded ? amounts : NO_AMOUNTS;
+    },
   };
 }
 
@@ -178,30 +244,32 @@ async function acquireRest(
 ): Promise<void> {
   const { exchange, gateway, subjects, lease } = flow;
   try {
-    const { reservation, toAmounts } = counted === undefined
-      ? toPricedAccount(flow)
-      : gateway.accounting.open(subjects, counted, { call, at: exchange.startedAt });
+    if (counted !== undefined) {
+      const made = { call, at: exchange.startedAt };
+      counted.account ??= openAccount(subjects, counted, made, gateway.accounting);
+    }
+    const { reservation, toAmounts } = counted?.account ??
+      toFixedAccount(flow, flow.needsReservation);
     const countedByFirstLease = lease && subjects[0]?.name;
-    exchange.headers =
-      (await acquire(subjects, { ...reservation, countedByFirstLease }, flow, toAmounts)).headers;
+    const account = { reservation: { ...reservation, countedByFirstLease }, toAmounts };
+    const { headers } = await acquire(subjects, account, flow);
+    exchange.headers = headers;
   } catch (error) {
     undoAdmission(flow);
     throw error;
   }
   // Only the provider's statement shows the cost of the call, and it is at the end of the answer.
-  exchange.outlivesCaller = counted?.isInputWhole === false;
+  if (counted?.isInputWhole === false) exchange.unbind();
 }
 
 /**
- * Acquires all limits, or none, and settles when the exchange is over.
- *
- * @param toAmounts Converts the usage of the exchange; left out if another lease is charged for it
+ * Acquires all limits, or none, and settles when the exchange is over. A limiter in memory answers
+ * at once, and throws its refusal.
  */
 function acquire(
   subjects: readonly LimitSubject[],
-  reservation: Reservation,
+  { reservation, toAmounts }: LeaseAccount,
   { exchange, gateway }: Flow,
-  toAmounts: ((usage: TokenUsage | undefined) => Amounts) | undefined,
 ): Lease | Promise<Lease> {
   const { limiter, clock } = gateway;
   const budgets = subjects.some(limitsAmounts) ? gateway.budgetNotes : undefined;
@@ -210,10 +278,10 @@ function acquire(
     throw error;
   };
   const onAcquired = (lease: Lease): Lease => {
-    const note = toAmounts && budgets?.admitted(lease);
+    const noteUsed = toAmounts && budgets?.admitted(lease);
     exchange.onSettled(({ usage }) => {
       const used = toAmounts?.(usage) ?? NO_AMOUNTS;
-      note?.(used);
+      noteUsed?.(used);
       return lease.release(used);
     });
     if (lease.observed !== undefined) exchange.facts.observedLimit = lease.observed;
@@ -226,50 +294,4 @@ function acquire(
     return onRefused(error);
   }
   return isPromise(lease) ? lease.then(onAcquired, onRefused) : onAcquired(lease);
-}
-
-/**
- * The most output to reserve if the provider has no maximum: twice the largest of any model in
- * 2026. Without this bound, a caller could state any number, leave, and exhaust a limit that it
- * shares. Tokens.
- */
-const MAX_STATED_OUTPUT = 262_144;
-
-/**
- * The most input to reserve if the provider has no maximum: the largest context of a hosted model
- * in 2026 (xAI's Grok 4.20, https://docs.x.ai/docs/models). Without this bound, a caller could send
- * any text, leave before the provider refuses it, and exhaust a limit that it shares. Tokens.
- */
-const MAX_BELIEVED_INPUT = 2_000_000;
-
-/** Multiplies a maximum by the number of answers, for which a caller can state any number. */
-const multiplyMax = (max: number | undefined, answers: number): number | undefined =>
-  max && Math.min(Math.ceil(max * answers), Number.MAX_SAFE_INTEGER);
-
-/** Returns the smaller of two maxima. Either can be unset. */
-const smaller = (one: number | undefined, other: number | undefined): number | undefined =>
-  one === undefined || other === undefined ? one ?? other : Math.min(one, other);
-
-/** Returns the facts of a call from which its tokens are counted. */
-function toCountedCall({ facts }: Call, { provider, operation, key }: Flow): CountedCall {
-  const { generated, prompts, inputBytes, isInputWhole, isBackground } = facts;
-  const maxAsked = operation.genAi === "embeddings" ? 0 : multiplyMax(facts.maxOutput, generated);
-  const providerMaxOutput = multiplyMax(provider.maxOutput, generated);
-  const strictMaxOutput = smaller(maxAsked, providerMaxOutput);
-  return {
-    provider: provider.name,
-    model: facts.model ?? "",
-    keyId: key.id,
-    inputBytes,
-    maxInput: (provider.maxInput ?? MAX_BELIEVED_INPUT) * prompts,
-    isInputWhole,
-    isBackground,
-    tariff: facts.tariff,
-    maxOutput: maxAsked &&
-      smaller(strictMaxOutput, Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0)),
-    providerMaxOutput,
-    strictMaxOutput,
-    reserved: undefined,
-    isStrict: false,
-  };
 }

@@ -1,10 +1,11 @@
 /**
- * A call whose usage was estimated, and is stated later.
+ * A call whose usage is stated later.
  *
  * @module
  */
+import type { Attribution } from "../config/dimensions.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
-import type { LimitSubject } from "../limits/limiter.ts";
+import type { Amounts, LimitSubject } from "../limits/limiter.ts";
 import type { RequestedTariff } from "../operations/requested_tariff.ts";
 
 /** The facts that correct its charge later. JSON, without any content of the call. */
@@ -17,14 +18,19 @@ export interface AwaitedCall {
   readonly keyId: string;
   readonly team: string | undefined;
   readonly plan: string | undefined;
+  readonly attribution?: Attribution | undefined;
   readonly provider: string;
   /** Model as the caller named it; empty if none is named. */
   readonly model: string;
   readonly operation: string;
   /** The fields of its request that decide its price. */
   readonly tariff: RequestedTariff;
-  /** The usage that was charged. */
-  readonly estimate: TokenUsage;
+  /** The estimate in its record; `undefined` if it has none, as for a batch. */
+  readonly estimate: TokenUsage | undefined;
+  /** The amounts that limits count until then. */
+  readonly charged: Amounts;
+  /** Id of the run that was charged. */
+  readonly run?: string | undefined;
   /** The subjects that were charged. */
   readonly subjects: readonly LimitSubject[];
 }

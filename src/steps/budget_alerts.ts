@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import type { AlertsConfig } from "../config/alerts.ts";
 import { formatMoney } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
@@ -59,7 +60,7 @@ export interface BudgetNotesParts {
   readonly digest: Digest;
   readonly clock: Clock;
   /** Receives one line for the operator when a message could not be delivered. */
-  readonly report?: ((text: string) => void) | undefined;
+  readonly report?: ReportEvent | undefined;
 }
 
 /**

@@ -29,10 +29,11 @@ export const BODILESS: Call = {
 const NO_BYTES = new Uint8Array();
 
 /**
- * Returns the bytes of a body; empty without a body. @throws {Error} For a body that was released
+ * Returns the bytes of a body, unpacked; empty without a body. @throws {Error} For a body that was
+ * released
  */
 export function bytesOf(body: RequestBody | null): Uint8Array {
   if (body === null) return NO_BYTES;
-  if (body.bytes === null) throw new Error("Cannot read the body: it was released");
-  return body.bytes;
+  if (body.content === null) throw new Error("Cannot read the body: it was released");
+  return body.content;
 }

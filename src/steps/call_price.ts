@@ -4,14 +4,18 @@
  *
  * @module
  */
-import { type Bound, type BoundCost, boundCost } from "../config/bound_cost.ts";
-import { chargeOf, parseCost, toNano } from "../config/cost.ts";
+import { type Bound, type BoundCost, findBoundCost } from "../config/bound_cost.ts";
+import { budgetCostOf, parseCost, toNano } from "../config/cost.ts";
 import type { PriceBook } from "../config/price_book.ts";
 import type { Price } from "../config/prices.ts";
 import type { ProviderConfig } from "../config/provider.ts";
+import { scaledOf } from "../config/scaled_price.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type ClassAmounts, partsOf, type TokenUsage } from "../exchange/billing.ts";
+import { type ClassAmounts, partsOf, requestPartOf, type TokenUsage } from "../exchange/billing.ts";
+import { parseView } from "../inbound/json_guard.ts";
 import type { EstimatedTokens } from "../limits/estimate.ts";
+import { mostSearchUnits } from "./search_units.ts";
+import type { Operation } from "../operations/table.ts";
 import { bytesOf, type Call } from "./call.ts";
 
 /** The settings of a provider that decide about costs. */
@@ -25,6 +29,8 @@ export interface CallPriceParts {
   readonly settings: PricedProvider;
   /** Model as the caller named it. */
   readonly model: string;
+  /** Amounts that the answer can state in place of tokens. */
+  readonly units: Operation["units"];
   readonly call: Call;
   /** Time when the call began, milliseconds since 1970. */
   readonly at: number;
@@ -38,6 +44,28 @@ const utf8 = new TextDecoder();
 const LONG_CACHE = /"(?:ttl|prompt_cache_retention)"|\\u00[2-7]/;
 const AUDIO = /"input_audio"|"audio\/|\\u00[2-7]/;
 
+/**
+ * Refuses a call if its answer can state an amount in place of tokens, and the amount has no price:
+ * the call would cost nothing.
+ *
+ * @throws {GatewayError} `model_not_priced`
+ */
+function assertUnitsPriced(price: Price, { units, call }: CallPriceParts): void {
+  if (units === undefined) return;
+  const { anyOf, fields } = units;
+  const isPriced = scaledOf(price).rows.some(({ rates }) =>
+    anyOf.some((name) => rates[name] !== undefined)
+  );
+  if (isPriced || (fields !== undefined && !hasField(call, fields))) return;
+  throw new GatewayError("model_not_priced", { detail: `its price has no ${anyOf.join(" or ")}` });
+}
+
+/** Returns whether the JSON body of a call has one of some fields. */
+function hasField({ body }: Call, names: readonly string[]): boolean {
+  const fields = parseView(bytesOf(body)) as Readonly<Record<string, unknown>>;
+  return names.some((name) => (fields[name] ?? null) !== null);
+}
+
 /** Facts of a call that decide the charge for its usage. */
 interface ChargedCall extends Pick<CallPriceParts, "book" | "provider" | "settings" | "at"> {
   /** Price of the model that the caller named. */
@@ -49,20 +77,22 @@ interface ChargedCall extends Pick<CallPriceParts, "book" | "provider" | "settin
  *
  * @returns Units of 10^-9 of the currency
  */
-export function chargeUsage(
+export function moneyOf(
   usage: TokenUsage,
   { book, provider, settings, price, at }: ChargedCall,
 ): number {
   if (settings.statesCost === true && usage.statedCost !== undefined) {
     return toNano(parseCost(usage.statedCost));
   }
+  const parts = partsOf(usage);
+  const requested = requestPartOf(parts);
   let cost = 0n;
-  for (const [index, part] of partsOf(usage).entries()) {
+  for (const [index, part] of parts.entries()) {
     const partPrice = part.model === undefined
       ? price
       : book.find({ provider, model: part.model }) ?? price;
-    const classes = index === 0 ? { ...part.classes, requests: 1 } : part.classes;
-    cost += chargeOf(partPrice, { ...part, classes }, at);
+    const classes = index === requested ? { ...part.classes, requests: 1 } : part.classes;
+    cost += budgetCostOf(partPrice, { ...part, classes }, at);
   }
   return toNano(cost);
 }
@@ -75,7 +105,10 @@ export class CallPrice {
   readonly #prices: readonly Price[];
   #facts: Omit<Bound, "input" | "output"> | undefined;
 
-  /** @throws {GatewayError} `model_not_priced` for a model without a price */
+  /**
+   * @throws {GatewayError} `model_not_priced` for a model without a price, or without a price of an
+   * amount that the answer can state in place of tokens
+   */
   constructor(parts: CallPriceParts) {
     this.#parts = parts;
     const { otherModels } = parts.call.facts;
@@ -86,6 +119,7 @@ export class CallPrice {
       });
     }
     this.#price = this.#find(parts.model);
+    if (parts.settings.statesCost !== true) assertUnitsPriced(this.#price, parts);
     const others = otherModels?.names.map((name) => this.#find(name)) ?? [];
     this.#prices = [this.#price, ...others];
   }
@@ -95,7 +129,7 @@ export class CallPrice {
    *
    * @returns Units of 10^-9 of the currency
    */
-  reserve(tokens: EstimatedTokens): number {
+  priceReservation(tokens: EstimatedTokens): number {
     return Math.max(...this.#bounds(tokens).map(({ amount }) => toNano(amount)));
   }
 
@@ -126,8 +160,8 @@ export class CallPrice {
    *
    * @returns Units of 10^-9 of the currency
    */
-  charge(usage: TokenUsage): number {
-    return chargeUsage(usage, { ...this.#parts, price: this.#price });
+  priceUsage(usage: TokenUsage): number {
+    return moneyOf(usage, { ...this.#parts, price: this.#price });
   }
 
   #find(model: string): Price {
@@ -138,7 +172,7 @@ export class CallPrice {
 
   #bounds(tokens: EstimatedTokens): BoundCost[] {
     const bound = { ...this.#boundFacts, ...tokens };
-    return this.#prices.map((price) => boundCost(price, bound, this.#parts.at));
+    return this.#prices.map((price) => findBoundCost(price, bound, this.#parts.at));
   }
 
   /** The facts of the request that decide its dearest price. They are read once. */
@@ -151,6 +185,9 @@ export class CallPrice {
     const { tier, geo, asked, tools, hasAudioOutput, characters } = call.facts.tariff;
     const body = utf8.decode(bytesOf(call.body));
     const units: Record<string, number> = { characters };
+    if (this.#parts.units?.anyOf.includes("searchUnits")) {
+      units.searchUnits = mostSearchUnits(bytesOf(call.body));
+    }
     for (const { unit, most = settings.maxCalls ?? 0 } of tools) {
       units[unit] = (units[unit] ?? 0) + most;
     }

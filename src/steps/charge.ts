@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { ErrorCode } from "../errors/gateway_error.ts";
+import type { TimeoutCharge } from "../config/provider.ts";
+import type { ErrorCode } from "../errors/codes.ts";
 import { UNANSWERED } from "../errors/upstream_errors.ts";
 import {
   OUTPUT_CLASSES,
@@ -32,6 +33,8 @@ export interface CallEnd {
   readonly isWhole: boolean;
   /** The gateway's error, if one ended the call. */
   readonly code: ErrorCode | undefined;
+  /** Charge for a call whose answer did not begin before the operator's deadline. */
+  readonly timeouts: TimeoutCharge;
   /** True for a stream that the provider generates only while it is read. */
   readonly isLive: boolean;
   /** Tokens that the provider has stated so far. */
@@ -59,6 +62,11 @@ export interface Charge {
   readonly isEstimated: boolean;
 }
 
+/** Errors of a provider that does not answer in time. */
+const LATE: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>([
+  "upstream_first_byte_timeout",
+  "upstream_timeout",
+]);
 /** Status of an answer for work that the provider does later (RFC 9110 §15.3.3). */
 const ACCEPTED = 202;
 
@@ -66,38 +74,42 @@ const OUTPUTS: ReadonlySet<string> = new Set(OUTPUT_CLASSES);
 const FREE: Charge = { usage: undefined, isEstimated: false };
 
 /**
- * Decides the charge of a call. The first row that fits applies:
+ * Decides the charge of a call. The first row that fits applies. The rows are those of "Charge" in
+ * `docs/keys-and-limits.md`.
  *
- * | the call                                                  | is charged                       |
- * | --------------------------------------------------------- | -------------------------------- |
- * | was never sent                                            | nothing                          |
- * | got another status than 2xx, however that answer ended    | nothing                          |
- * | got no answer: the connection to the provider broke       | nothing                          |
- * | was answered whole, and its tokens were stated            | the tokens that were stated      |
- * | broke off or was left early, after its tokens were stated | the tokens that were stated      |
- * | was answered whole, and no tokens were stated             | the input, and the output so far |
- * | is a stream that broke off or was left early              | the input, and the output so far |
- * | was left before an answer, or during a plain one          | the tokens that were reserved    |
- * | is finished later, in the background or after a 202       | the tokens that were reserved    |
+ * |   | the call                                                     | is charged                 |
+ * | - | ------------------------------------------------------------ | -------------------------- |
+ * | 1 | was never sent, or its connection broke before an answer     | nothing                    |
+ * | 2 | got another status than 2xx, however that answer ended       | nothing                    |
+ * | 3 | got a 2xx, and its tokens were stated                        | the stated tokens          |
+ * | 4 | is finished later: in the background, or after a 202         | the reserved tokens        |
+ * | 5 | was answered whole                                           | input and output so far    |
+ * | 6 | is a stream that broke off or was left                       | input and output so far    |
+ * | 7 | was left, or ran into a deadline, before an answer or in a   | the reserved tokens, or by |
+ * |   | plain one                                                    | `chargeTimeouts`           |
  *
- * In the last two rows the provider can continue the call, and bill it. For an incomplete answer, a
+ * In rows 4 and 7 the provider can continue the call, and bill it. For an incomplete answer, a
  * statement counts only if it covers at least half of the relayed output. Stated input is charged
  * as stated in every row. Input and output that were not stated are estimated, see
- * {@link CallEstimates}.
+ * {@link CallEstimates}. `chargeTimeouts` applies to calls without an answer before the deadline of
+ * their provider.
  */
-export function charge(end: CallEnd, estimates: CallEstimates): Charge {
+export function decideCharge(end: CallEnd, estimates: CallEstimates): Charge {
   const { status, stated, countedOutput, isWhole } = end;
   const isRefused = status !== undefined && !isSuccess(status);
   const isUnanswered = countedOutput === undefined && stated === undefined &&
     UNANSWERED.has(end.code);
-  const isFree = !end.isCalled || isRefused || isUnanswered;
+  const isLate = status === undefined && LATE.has(end.code);
+  const isFreeTimeout = isLate && end.timeouts === "nothing";
+  const isFree = !end.isCalled || isRefused || isUnanswered || isFreeTimeout; // rows 1, 2, 7
   if (isFree) return FREE;
   const isStated = stated !== undefined && (isWhole || coversRelayed(stated, countedOutput));
-  if (isStated) return { usage: stated, isEstimated: false };
-  const isRelayed = countedOutput !== undefined && status !== ACCEPTED && (isWhole || end.isLive);
+  if (isStated) return { usage: stated, isEstimated: false }; // row 3
+  const isFinishedLater = countedOutput === undefined || status === ACCEPTED; // row 4
+  const isRelayed = !isFinishedLater && (isWhole || end.isLive); // rows 5, 6
   const estimate = isRelayed ? estimates.used(countedOutput) : estimates.reserved();
   const { input = estimate.input } = stated ?? {};
-  const { output } = estimate;
+  const output = isLate && end.timeouts === "input" ? 0 : estimate.output;
   const { statedCost: _, ...sums } = stated ?? { total: 0 }; // the cost of the begin only
   const usage = {
     ...sums,

@@ -7,13 +7,14 @@ import type { Config } from "../config/config.ts";
 import type { DurableConfig } from "../config/durable.ts";
 import type { KeyConfig } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
+import type { RunRules } from "../config/runs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import type { OpenExchanges } from "../exchange/open_exchanges.ts";
-import type { GatewayRequest } from "../http/message.ts";
+import type { GatewayRequest, Unpack } from "../http/message.ts";
 import type { BodyMemory } from "../inbound/body.ts";
 import type { Credentials } from "../inbound/credentials.ts";
 import type { HostTable } from "../inbound/host.ts";
@@ -21,11 +22,15 @@ import type { CallerTokens } from "../keys/identity/verifier.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyResolver } from "../keys/key_resolver.ts";
 import type { KeyStore } from "../keys/key_store.ts";
+import type { TeamDirectory } from "../keys/team_directory.ts";
 import type { Lease, Limiter, LimitSubject } from "../limits/limiter.ts";
 import type { ResolvedOperation } from "../operations/router.ts";
 import type { ForwardParts } from "../upstream/forward.ts";
+import type { HeldKey, HeldKeys } from "../upstream/held_keys.ts";
 import type { HeaderRules } from "../upstream/headers.ts";
 import type { Accounting } from "./accounting.ts";
+import type { RunRegistry, StatedRun } from "../runs/run_registry.ts";
+import type { AttributionRules } from "./attribution.ts";
 import type { LaterUsage } from "./later_usage.ts";
 import type { BudgetNotes } from "./budget_alerts.ts";
 
@@ -42,6 +47,8 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
   readonly subjects: readonly LimitSubject[];
   /** The headers that are forwarded, in both directions. */
   readonly headerRules: HeaderRules;
+  /** Unpacks the bodies of its callers. */
+  readonly unpack: Unpack;
 }
 
 /** The parts of a gateway that its steps use. */
@@ -53,7 +60,9 @@ export interface StepParts {
   /** Returns whether a text that will leave the gateway contains a credential for the gateway. */
   readonly holdsKey: (text: string) => boolean;
   readonly digest: Digest;
-  readonly teams: Config["teams"];
+  readonly teams: TeamDirectory;
+  /** Provider keys that the gateway holds. */
+  readonly heldKeys: HeldKeys;
   readonly limiter: Limiter;
   readonly accounting: Accounting;
   readonly laterUsage: LaterUsage;
@@ -61,6 +70,10 @@ export interface StepParts {
   readonly budgetNotes: BudgetNotes | undefined;
   /** Durable exchanges; `undefined` if no call can be recorded. */
   readonly durable: DurableExchanges | undefined;
+  /** Headers that attribute a call; empty if none is configured. */
+  readonly attribution: AttributionRules;
+  readonly runs: RunRegistry;
+  readonly runRules: RunRules;
   readonly observers: readonly ExchangeObserver["settled"][];
   readonly tracer: Tracer | undefined;
   readonly clock: Clock;
@@ -110,19 +123,23 @@ export interface Flow {
   readonly key: KeyConfig;
   /** The gateway key in plain text. */
   readonly presentedKey: string;
-  /** Headers with the caller's key at the provider. */
-  readonly credentials: Credentials;
+  /** Headers with the key at the provider; empty for a held key that is not read yet. */
+  credentials: Credentials;
+  /** The key of the gateway that the call uses; `undefined` if the caller sends its own. */
+  readonly heldKey: HeldKey | undefined;
   /** The subjects whose limits count it: its key, the key's team and the provider. */
   readonly subjects: readonly LimitSubject[];
+  /** The run that it belongs to; `undefined` for most calls. */
+  readonly run: StatedRun | undefined;
   /** True if tokens or money must be reserved, which needs the body. */
   readonly needsReservation: boolean;
   /** `undefined` for a call that is not recorded. */
-  readonly recording: WantedRecording | undefined;
+  readonly wantedRecording: WantedRecording | undefined;
   /**
    * Lease of its request and its slot; `undefined` before it is acquired, and after it was
    * returned.
    */
   lease: Lease | undefined;
-  /** True once all of its limits have admitted it. */
-  isAdmitted: boolean;
+  /** True if the first lease is of all its limits, so that `admit` acquires none. */
+  isFullyAdmitted: boolean;
 }

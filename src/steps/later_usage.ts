@@ -1,30 +1,55 @@
 /**
  * Usage that the provider states later. A response in the background is charged by an estimate when
- * it is created, and corrected once, when an answer first states its usage. The correction belongs
- * to the call that created it, even if another key asks.
+ * it is created, and a batch by the operator's price of a call. The charge is corrected once, when
+ * an answer first states the usage. The correction belongs to the call that created the response or
+ * the batch, even if another key asks.
+ *
+ * A batch and its results have different ids. The completed batch names its results, so the usage of
+ * results is found only if the batch was read before. Otherwise the charge stays the operator's
+ * price: the results do not name their batch, and they can be read again, so charging unknown results
+ * could count them twice.
  *
  * @module
  */
-import type { TokenUsage } from "../exchange/billing.ts";
+import { isPlausible, partsOf, type TokenUsage } from "../exchange/billing.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { dropRejection, type Exchange } from "../exchange/exchange.ts";
 import type { RestatedCall } from "../exchange/observer.ts";
-import type { Limiter, LimitSubject } from "../limits/limiter.ts";
-import type { AwaitedCalls } from "../usage/awaited_calls.ts";
-import type { Accounting, CountedCall } from "./accounting.ts";
+import type { ExchangeRecord } from "../exchange/record.ts";
+import type { Amounts, Limiter, LimitSubject } from "../limits/limiter.ts";
+import type { AwaitedCalls, AwaitedName } from "../usage/awaited_calls.ts";
+import type { RunRegistry } from "../runs/run_registry.ts";
+import type { RequestedTariff } from "../operations/requested_tariff.ts";
+import type { Accounting } from "./accounting.ts";
 import type { AwaitedCall } from "./awaited_call.ts";
+import { moneyOf } from "./call_price.ts";
+import { addRequestFacts } from "./request_usage.ts";
+
+/** Status of an answer with a part of a file (RFC 9110 §15.3.7). */
+const PARTIAL = 206;
 
 /** Parts of {@link LaterUsage}. */
 export interface LaterUsageParts {
   readonly calls: AwaitedCalls<AwaitedCall>;
   readonly accounting: Accounting;
   readonly limiter: Limiter;
+  readonly runs: RunRegistry;
   readonly clock: Clock;
   /** Receives each correction. */
   readonly restated: (call: RestatedCall) => void;
 }
 
-/** Corrects estimates of one gateway. */
+/** Facts of a call, which its correction needs. */
+export interface LaterFacts {
+  /** The fields of its request that decide its price. */
+  readonly tariff: RequestedTariff;
+  /** The subjects that are charged. */
+  readonly subjects: readonly LimitSubject[];
+  /** Returns the amounts that limits count without an estimate: the operator's price of a call. */
+  readonly toFixed: () => Amounts;
+}
+
+/** Corrects the charges of one gateway. */
 export class LaterUsage {
   readonly #parts: LaterUsageParts;
 
@@ -32,51 +57,117 @@ export class LaterUsage {
     this.#parts = parts;
   }
 
-  /**
-   * Stores a call at its end if its usage was estimated, and its answer has an id.
-   *
-   * @param subjects The subjects that are charged
-   */
-  awaitAtEnd(
-    { tariff }: CountedCall,
-    subjects: readonly LimitSubject[],
-    exchange: Exchange,
-  ): void {
+  /** Stores a call at its end if it was answered without its usage, and its answer has an id. */
+  awaitAtEnd(facts: LaterFacts, exchange: Exchange): void {
     exchange.onSettled((record) => {
-      const { usage: estimate, keyId, provider, operation, team, plan, model = "" } = record;
-      const { startedAt, durationMs, calledMs = 0, isEstimated } = record;
-      const { answerId } = exchange;
-      if (isEstimated !== true || estimate === undefined || answerId === undefined) return;
-      if (keyId === undefined || provider === undefined || operation === undefined) return;
-      const names = { keyId, team, plan, provider, model, operation };
-      const times = { startedAt, durationMs, reservedAt: startedAt + calledMs };
-      const call = { ...names, ...times, tariff, estimate, subjects };
-      return this.#parts.calls.put({ provider, answerId }, call);
+      const { laterId } = exchange;
+      const isStated = record.usage !== undefined && record.isEstimated !== true;
+      if (isStated || laterId === undefined) return;
+      const call = toAwaitedCall(record, facts, this.#parts.accounting);
+      if (call === undefined) return;
+      return this.#parts.calls.put({ provider: call.provider, laterId }, call, call.keyId);
     });
   }
 
-  /** Corrects the call that created an answer, at the end of the answer, if it states usage. */
-  settleAtEnd(answerId: string, exchange: Exchange): void {
-    exchange.beforeSettled = () => {
-      const { provider, usage } = exchange.facts;
+  /**
+   * Corrects the call that created an answer, at the end of the answer, if it states usage.
+   *
+   * @param laterId The id in the path of the request
+   */
+  settleAtEnd(laterId: string, exchange: Exchange): void {
+    exchange.beforeSettled = ({ outcome }) => {
+      const { provider, keyId, usage } = exchange.facts;
       exchange.facts.usage = undefined; // it is the usage of another call
-      if (usage === undefined || provider === undefined) return;
-      dropRejection(this.#settle(provider, answerId, usage));
+      const isWhole = exchange.isAnswerComplete(outcome);
+      // A part of a file states only a part of the usage.
+      if (!isWhole || exchange.answeredStatus === PARTIAL) return;
+      if (provider === undefined || keyId === undefined) return;
+      const name = { provider, laterId };
+      const nextId = exchange.laterId;
+      // An absurd statement must not use up a limit that others share. The charge stays.
+      if (usage !== undefined && !isPlausible(usage)) return;
+      if (usage !== undefined) dropRejection(this.#settle(name, usage, keyId));
+      else if (nextId !== undefined && nextId !== laterId) {
+        dropRejection(this.#rename(name, { provider, laterId: nextId }, keyId));
+      }
     };
   }
 
-  async #settle(provider: string, answerId: string, usage: TokenUsage): Promise<void> {
-    const { calls, accounting, limiter, clock, restated } = this.#parts;
-    const call = await calls.take({ provider, answerId });
+  async #settle(name: AwaitedName, usage: TokenUsage, askingKeyId: string): Promise<void> {
+    const { calls, accounting, limiter, runs, clock, restated } = this.#parts;
+    const call = await calls.take(name, askingKeyId);
     if (call === undefined) return;
-    const { estimate, subjects, reservedAt } = call;
-    const stated = accounting.completeStated(usage, call);
+    const { charged, subjects, reservedAt, keyId, run } = call;
+    const isStated = { isEstimated: false, isUnstated: false };
+    const stated = addRequestFacts(usage, call, isStated, accounting);
     restated({ ...call, stated });
+    if (subjects.length === 0 && run === undefined) return;
+    const used = toLaterAmounts(stated, call, charged.spend, accounting);
+    if (run !== undefined) {
+      dropRejection(runs.correct({ keyId, id: run, change: used.spend - charged.spend }));
+    }
     if (subjects.length === 0) return;
-    limiter.correct?.(subjects, {
-      charged: accounting.toAmounts(estimate, call),
-      used: accounting.toAmounts(stated, call),
-      ageMs: clock.now() - reservedAt,
-    });
+    await limiter.correct?.(subjects, { charged, used, ageMs: clock.now() - reservedAt });
   }
+
+  /** Awaits the usage of a call in another answer, such as the file with the results of a batch. */
+  async #rename(from: AwaitedName, to: AwaitedName, keyId: string): Promise<void> {
+    const { calls } = this.#parts;
+    const call = await calls.take(from, keyId);
+    if (call !== undefined) await calls.put(to, call, call.keyId);
+  }
+}
+
+/** Makes the call to store; `undefined` if its record does not name its key and operation. */
+function toAwaitedCall(
+  record: ExchangeRecord,
+  { tariff, subjects, toFixed }: LaterFacts,
+  accounting: Accounting,
+): AwaitedCall | undefined {
+  const { keyId, provider, operation, startedAt, usage: estimate } = record;
+  if (keyId === undefined || provider === undefined || operation === undefined) return undefined;
+  const call = {
+    startedAt,
+    durationMs: record.durationMs,
+    reservedAt: startedAt + (record.calledMs ?? 0),
+    keyId,
+    team: record.team,
+    plan: record.plan,
+    attribution: record.attribution,
+    provider,
+    model: record.model ?? "",
+    operation,
+    tariff,
+    estimate,
+    run: record.run,
+    subjects,
+  };
+  const charged = estimate === undefined
+    ? toFixed()
+    : toLaterAmounts(estimate, call, 0, accounting);
+  return { ...call, charged };
+}
+
+/**
+ * Returns the amounts that limits count for the usage of a call whose request is over.
+ *
+ * @param unpriced Money to count if there is no price for it now
+ */
+function toLaterAmounts(
+  usage: TokenUsage,
+  { provider, model, startedAt, subjects, run }: Omit<AwaitedCall, "charged">,
+  unpriced: number,
+  { config, book }: Accounting,
+): Amounts {
+  const settings = config.providers[provider];
+  // A batch names no model, but its results do.
+  const models = [model, ...partsOf(usage).map((part) => part.model ?? model)];
+  const price = models.map((each) => book.find({ provider, model: each }))
+    .find((each) => each !== undefined);
+  const isSpent = run !== undefined ||
+    subjects.some(({ limits }) => limits.spend?.currency === config.currency);
+  const spend = settings !== undefined && price !== undefined && isSpent
+    ? moneyOf(usage, { book, provider, settings, price, at: startedAt })
+    : unpriced;
+  return { tokens: usage.total, spend };
 }

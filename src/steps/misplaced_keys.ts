@@ -22,7 +22,8 @@ export interface SearchedKeys {
   };
 }
 
-function holdsGatewayKey(text: string, { presentedKey, gateway }: SearchedKeys): boolean {
+/** Returns whether a text contains one of the searched keys. */
+function holdsSearchedKey(text: string, { presentedKey, gateway }: SearchedKeys): boolean {
   return text.includes(presentedKey) || gateway.holdsKey(text);
 }
 
@@ -37,7 +38,7 @@ export function assertNoKeyInCredentials(
   keys: SearchedKeys,
 ): void {
   for (const name in credentials) {
-    if (holdsGatewayKey(credentials[name] as string, keys)) throw toGatewayKeyError(name, rules);
+    if (holdsSearchedKey(credentials[name] as string, keys)) throw toGatewayKeyError(name, rules);
   }
 }
 
@@ -56,19 +57,19 @@ export function assertNoKeyInUrl(url: string, keys: SearchedKeys): void {
 const MAX_DECODINGS = 4;
 
 /** Searches a text, both unchanged and decoded. */
-function holdsEscapedKey(text: string, keys: SearchedKeys): boolean {
+export function holdsEscapedKey(text: string, keys: SearchedKeys): boolean {
   if (text.length < Math.min(GATEWAY_KEY_LENGTH, keys.presentedKey.length)) return false;
-  if (holdsGatewayKey(text, keys)) return true;
+  if (holdsSearchedKey(text, keys)) return true;
   let decoded = text;
   for (let decodings = 0; decodings < MAX_DECODINGS && decoded.includes("%"); decodings++) {
     decoded = decodeEscapes(decoded);
-    if (holdsGatewayKey(decoded, keys)) return true;
+    if (holdsSearchedKey(decoded, keys)) return true;
   }
   return false;
 }
 
 /** Decodes the escapes of ASCII characters, of which keys consist. */
-function decodeEscapes(text: string): string {
+export function decodeEscapes(text: string): string {
   return text.replace(/(?:%[0-7][0-9a-f])+/gi, (escapes) => decodeURIComponent(escapes));
 }
 
@@ -80,8 +81,8 @@ export function assertNoKeyInFields(
   { model = "", users }: { readonly model?: string | undefined; readonly users: readonly string[] },
   keys: SearchedKeys,
 ): void {
-  if (holdsGatewayKey(model, keys)) throw misplaced("model");
-  if (users.some((user) => holdsGatewayKey(user, keys))) throw misplaced("user");
+  if (holdsSearchedKey(model, keys)) throw misplaced("model");
+  if (users.some((user) => holdsSearchedKey(user, keys))) throw misplaced("user");
 }
 
 /**

@@ -16,6 +16,7 @@ import {
 } from "../inbound/body.ts";
 import { parseView } from "../inbound/json_guard.ts";
 import { isMultipart, readFields } from "../inbound/multipart.ts";
+import { assertModelAllowed } from "../keys/policy.ts";
 import { type MessageOrder, readChatCompletion } from "../operations/chat_completion.ts";
 import {
   FACT_FIELDS,
@@ -26,7 +27,7 @@ import {
 } from "../operations/request_facts.ts";
 import { findModelParameter } from "../operations/other_models.ts";
 import { hasUniqueKeys, lengthWithoutPadding } from "../operations/request_size.ts";
-import { toQuery } from "../operations/router.ts";
+import { type ResolvedOperation, toQuery } from "../operations/router.ts";
 import type { Operation } from "../operations/table.ts";
 import { bytesOf } from "./call.ts";
 import type { Flow } from "./flow.ts";
@@ -34,6 +35,7 @@ import type { Flow } from "./flow.ts";
 export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = {
   chat_completion: JSON_ONLY,
   json: JSON_ONLY,
+  untyped_json: ANY_TYPE,
   multipart: FORM_OR_JSON,
   any: ANY_TYPE,
   none: ANY_TYPE,
@@ -47,11 +49,16 @@ export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = 
 export function readFacts(
   bytes: Uint8Array,
   contentType: string,
-  { request, operation, provider }: Flow,
+  { request, operation, provider, key }: Flow,
 ): RequestFacts {
   const stated = readBodyFacts(bytes, contentType, operation, provider.messages);
-  const isInPath = operation.pricedModel !== undefined && stated.model === undefined;
-  const facts = isInPath ? { ...stated, model: operation.pricedModel } : stated;
+  const { modelId, pricedModel = modelId } = operation;
+  // Google repeats the model of the path in some bodies. Azure ignores it.
+  if (modelId !== undefined && stated.model !== undefined) {
+    assertModelAllowed(key, stated.model.replace(/^models\//, ""));
+  }
+  // A provider that reads the model in the path ignores a model in the body.
+  const facts = pricedModel === undefined ? stated : { ...stated, model: pricedModel };
   const { url } = request;
   const unnamedIn = findModelParameter(toQuery(url));
   const { otherModels } = facts;
@@ -76,25 +83,27 @@ function assertKeysOnce(bytes: Uint8Array, param: string): void {
 function readBodyFacts(
   bytes: Uint8Array,
   contentType: string,
-  operation: Operation,
+  operation: ResolvedOperation,
   messages: MessageOrder,
 ): RequestFacts {
-  if (operation.body === "chat_completion") {
-    return readChatCompletion(parseView(bytes), messages, lengthWithoutPadding(bytes));
+  const { body, modelId } = operation;
+  if (body === "chat_completion") {
+    return readChatCompletion(parseView(bytes), messages, lengthWithoutPadding(bytes), modelId);
   }
-  if (operation.body !== "json" && isMultipart(contentType)) {
+  const isJsonAlways = body === "json" || body === "untyped_json";
+  if (!isJsonAlways && isMultipart(contentType)) {
     const { fields, textBytes } = readFields(bytes, contentType, FACT_FIELDS);
     return readFieldFacts(fields, operation, textBytes);
   }
-  const isUnread = operation.body === "any" && (bytes.length === 0 || !isJson(contentType));
+  const isUnread = body === "any" && (bytes.length === 0 || !isJson(contentType));
   return isUnread
     ? NO_FACTS
     : readJsonFacts(parseView(bytes), operation, lengthWithoutPadding(bytes));
 }
 
 /**
- * Asks for the usage of a stream, unless the caller itself sets the options of its stream. This is
- * the only change that the gateway makes to a body.
+ * Asks for the usage of a stream, unless the caller itself sets the options of its stream or has
+ * packed the body. This is the only change that the gateway makes to a body.
  *
  * @returns The usage that was requested, which must be removed from the stream; `undefined` if none
  * was
@@ -105,7 +114,7 @@ export function askForUsage(
   { isStream, hasStreamOptions }: RequestFacts,
 ): UsageOptIn | undefined {
   const isUnstated = isStream === true && !hasStreamOptions;
-  if (usageOptIn === undefined || !isUnstated) return undefined;
+  if (usageOptIn === undefined || !isUnstated || body.coding !== undefined) return undefined;
   body.keep(usageOptIn.addTo(bytesOf(body)));
   return usageOptIn;
 }

@@ -8,9 +8,10 @@ import type { Price } from "../config/prices.ts";
 import { scaledOf } from "../config/scaled_price.ts";
 import { partsOf, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
 import type { RequestedTariff } from "../operations/requested_tariff.ts";
+import type { Accounting } from "./accounting.ts";
 
 /** Facts of a request. */
-export interface RequestUsage {
+interface RequestUsage {
   readonly tariff: RequestedTariff;
   /** Region of the provider, for answers that state none. */
   readonly region: string | undefined;
@@ -26,8 +27,27 @@ export interface RequestUsage {
   readonly isUnstated: boolean;
 }
 
+/** The call whose usage it is. */
+interface UsingCall extends Pick<RequestUsage, "tariff" | "model"> {
+  /** Name of the provider. */
+  readonly provider: string;
+}
+
 /** Returns the usage with the facts of its request. */
-export function mergeRequest(usage: TokenUsage, request: RequestUsage): TokenUsage {
+export function addRequestFacts(
+  usage: TokenUsage,
+  { tariff, provider, model }: UsingCall,
+  { isEstimated, isUnstated }: Pick<RequestUsage, "isEstimated" | "isUnstated">,
+  { config, book }: Accounting,
+): TokenUsage {
+  const region = config.providers[provider]?.region;
+  const price = tariff.characters > 0 ? book.find({ provider, model }) : undefined;
+  const isPriced = (answering: string): boolean =>
+    book.find({ provider, model: answering }) !== undefined;
+  return merge(usage, { tariff, region, model, price, isPriced, isEstimated, isUnstated });
+}
+
+function merge(usage: TokenUsage, request: RequestUsage): TokenUsage {
   const { region, isUnstated } = request;
   const { asked, characters, tier, geo } = request.tariff;
   const isSpeech = characters > 0 && request.isEstimated;

@@ -4,11 +4,14 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import type { Config } from "../config/config.ts";
 import { ConfigError } from "../config/config.ts";
 import type { IdentityConfig } from "../config/identity.ts";
 import type { Clock } from "../exchange/clock.ts";
+import type { AnyBody } from "../http/message.ts";
 import { readAll } from "../http/read_all.ts";
+import type { FetchIssuer } from "../keys/identity/code_sign_in.ts";
 import {
   discoverKeySet,
   type FetchDocument,
@@ -34,11 +37,35 @@ export function createDocumentFetcher(clock: Clock): FetchDocument {
   return (url) => call(url, request, readDocument);
 }
 
+/** Creates the function that calls an issuer to sign operators in. It follows no redirects. */
+export function createIssuerCaller(clock: Clock): FetchIssuer {
+  const call = createOwnCaller(FETCH_MS, clock);
+  return (url, { method, headers, body }) => {
+    const bytes = body === undefined ? undefined : new TextEncoder().encode(String(body));
+    const request = {
+      method,
+      headers: { ...headers },
+      body: bytes === undefined ? null : { bytes, release() {} },
+    };
+    return call(new URL(url), request, async (answer) => {
+      const { status } = answer;
+      const text = await readText(answer.body);
+      return new Response(text, { status, headers: { "content-type": "application/json" } });
+    });
+  };
+}
+
 async function readDocument({ status, body }: UpstreamResponse): Promise<string> {
   if (status !== 200 || body === null) {
     body?.cancel();
     throw new Error(`the answer has status ${status}`);
   }
+  return await readText(body);
+}
+
+/** Reads a text of limited size. */
+async function readText(body: AnyBody | null): Promise<string> {
+  if (body === null) return "";
   const accept = (byteLength: number) => {
     if (byteLength <= MAX_DOCUMENT_BYTES) return;
     body.cancel();
@@ -73,7 +100,7 @@ export interface EmbeddedIdentityParts
   readonly clock: Clock;
   /** Returns whether a token is revoked. If left out, no token is. */
   readonly isRevoked?: ((token: RevocableToken) => boolean) | undefined;
-  readonly report?: ((text: string) => void) | undefined;
+  readonly report?: ReportEvent | undefined;
 }
 
 /**

@@ -18,6 +18,7 @@ import { randomBytes } from "node:crypto";
 import { chown, mkdir, readdir, rename, rm, rmdir, stat, utimes } from "node:fs/promises";
 import { basename, join } from "node:path";
 import process from "node:process";
+import { codeOf } from "../errors/system_error.ts";
 import { setTimeout as pause } from "node:timers/promises";
 
 /** The longest time for which a writer waits for other writers that are alive. Milliseconds. */
@@ -49,14 +50,6 @@ const HELD: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST", "ENOTDIR"]);
 /** Error for a file that cannot be read or written. Its message is for the operator. */
 export class FileUnavailable extends Error {
   override readonly name = "FileUnavailable";
-}
-
-/**
- * Returns the system's code of an error, such as `EACCES`, or the name of an error without a code.
- */
-export function codeOf(error: unknown): string {
-  if (!(error instanceof Error)) return "unknown";
-  return "code" in error ? String(error.code) : error.name;
 }
 
 /** Waits for an operation that can fail with one of these error codes: `false` if it did. */
@@ -158,7 +151,8 @@ async function acquire(file: string, leaseMs: number, waitMs: number): Promise<s
   const lock = `${file}.lock`;
   const name = `${process.pid}-${randomBytes(8).toString("hex")}-${leaseMs}`;
   const folder = `${lock}.${name}`;
-  let [sign, looks] = ["", 0];
+  let sign = "";
+  let looks = 0;
   try {
     for (const deadline = performance.now() + waitMs; performance.now() < deadline;) {
       if (await tryLock(file, folder, name)) return join(lock, name);

@@ -5,12 +5,14 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import type { Buffer } from "node:buffer";
 import { ConfigError } from "../config/config.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { codeOf, FileUnavailable, type SharedFile } from "./shared_file.ts";
+import { codeOf } from "../errors/system_error.ts";
+import { FileUnavailable, type SharedFile } from "./shared_file.ts";
 
-/** Minimum interval between a change and its write. Milliseconds. */
+/** Default minimum interval between a change and its write. Milliseconds. */
 const WRITE_MS = 5000;
 /** Pause after a write, as a multiple of its duration, so that slow writes are less frequent. */
 const REST_FACTOR = 20;
@@ -35,12 +37,25 @@ export interface LazyContent {
   written?(): void;
 }
 
+/** Options of a {@link LazyFile}. */
+export interface LazyFileOptions {
+  readonly clock: Clock;
+  /** Receives an event if the file cannot be written, once until it can be written again. */
+  readonly report: ReportEvent;
+  /** Called at each write that failed, for metrics. */
+  readonly failed?: (() => void) | undefined;
+  /** Interval between a change and its write, milliseconds. Default: 5 s. */
+  readonly writeMs?: number | undefined;
+}
+
 /** A file that is written some seconds after a change. */
 export class LazyFile {
   readonly #file: SharedFile;
   readonly #content: LazyContent;
   readonly #clock: Clock;
-  readonly #report: (text: string) => void;
+  readonly #report: ReportEvent;
+  readonly #failed: LazyFileOptions["failed"];
+  readonly #writeMs: number;
   /** Version of the file that the content already includes. */
   #version = "";
   #hasChanged = false;
@@ -52,16 +67,13 @@ export class LazyFile {
   #working: Promise<unknown> = Promise.resolve();
   #cancelWrite = (): void => {};
 
-  /** @param options The clock; a function that receives one line if the file cannot be written */
-  constructor(
-    file: SharedFile,
-    content: LazyContent,
-    options: { clock: Clock; report: (text: string) => void },
-  ) {
+  constructor(file: SharedFile, content: LazyContent, options: LazyFileOptions) {
     this.#file = file;
     this.#content = content;
     this.#clock = options.clock;
     this.#report = options.report;
+    this.#failed = options.failed;
+    this.#writeMs = options.writeMs ?? WRITE_MS;
   }
 
   /**
@@ -101,7 +113,7 @@ export class LazyFile {
     this.#isScheduled = true;
     const restMs = this.#restsUntil - this.#clock.monotonic();
     this.#cancelWrite = this.#clock.timer(
-      Math.max(WRITE_MS, restMs),
+      Math.max(this.#writeMs, restMs),
       () =>
         void this.inTurn(() => this.#write()).then(() => {
           this.#isScheduled = false;
@@ -132,8 +144,11 @@ export class LazyFile {
       this.#isFailing = false;
     } catch (error) {
       this.#hasChanged = true;
+      this.#failed?.();
       if (!this.#isFailing) {
-        this.#report(error instanceof Error ? error.message : `Cannot write ${this.#file.path}`);
+        const { path } = this.#file;
+        const text = error instanceof Error ? error.message : `Cannot write ${path}`;
+        this.#report(text, { event: "file_not_written", file: path });
       }
       this.#isFailing = true;
     }

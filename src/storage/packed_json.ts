@@ -8,7 +8,8 @@ import { Buffer } from "node:buffer";
 import { promisify } from "node:util";
 import { deflateRaw, inflateRaw } from "node:zlib";
 
-const [deflate, inflate] = [promisify(deflateRaw), promisify(inflateRaw)];
+const deflate = promisify(deflateRaw);
+const inflate = promisify(inflateRaw);
 
 /** Maximum size of an unpacked value, so that few bytes cannot use much memory. Bytes. */
 const MAX_UNPACKED_BYTES = 8_000_000;

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import type { Buffer } from "node:buffer";
 import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
@@ -41,7 +42,7 @@ export class RedisClient {
   readonly isCluster: boolean;
   readonly #servers: RedisServers;
   readonly #clock: Clock;
-  readonly #report: (text: string) => void;
+  readonly #report: ReportEvent;
   readonly #timeoutMs: number;
   #failures = 0;
   #isClosed = false;
@@ -55,7 +56,7 @@ export class RedisClient {
    * @param report Receives a one-line message when Redis fails, at most once a minute, and when it
    * is back
    */
-  constructor(target: string | RedisTarget, clock: Clock, report: (text: string) => void) {
+  constructor(target: string | RedisTarget, clock: Clock, report: ReportEvent) {
     const full = typeof target === "string"
       ? { url: target, timeoutMs: REDIS_DEADLINE_MS }
       : target;
@@ -184,10 +185,10 @@ export class RedisClient {
   }
 
   /** Subscribes to a channel, also after a reconnect. */
-  listen(channel: string, heard: (message: string) => void): void {
+  listen(channel: string, onMessage: (message: string) => void): void {
     const { subscriber, subscribeOn } = this.#servers;
     subscriber.on("message", (from: string, message: string) => {
-      if (from === channel) heard(message);
+      if (from === channel) onMessage(message);
     });
     const subscribe = (): void => void subscriber.subscribe(channel).catch(() => {});
     for (const event of new Set(["ready", subscribeOn])) subscriber.on(event, subscribe);
@@ -204,7 +205,7 @@ export class RedisClient {
     const now = this.#clock.monotonic();
     if (this.#isClosed || now - this.#warnedAt < COMPLAINT_EVERY_MS) return;
     this.#warnedAt = now;
-    this.#report(text);
+    this.#report(text, { event: "redis_refused" });
   }
 
   /** Closes all connections. */
@@ -236,7 +237,7 @@ export class RedisClient {
     }
     for (const listener of this.#upListeners) listener();
     if (this.#hasComplained && this.#servers.isUp) {
-      this.#report("Redis answers again");
+      this.#report("Redis answers again", { event: "redis_recovered" });
       this.#hasComplained = false;
     }
   }
@@ -254,6 +255,7 @@ export class RedisClient {
     this.#report(
       `Redis fails (${why}${advice}): known keys stay valid for a while, ` +
         "limits are counted here alone",
+      { event: "redis_failed", reason: why },
     );
   }
 }

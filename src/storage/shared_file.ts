@@ -5,6 +5,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../exchange/reported_event.ts";
 import { Buffer } from "node:buffer";
 import {
   chmod,
@@ -18,16 +19,10 @@ import {
 } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { setImmediate } from "node:timers/promises";
-import {
-  codeOf,
-  FileUnavailable,
-  findLeftovers,
-  type HeldLock,
-  keepOwner,
-  withLock,
-} from "./file_lock.ts";
+import { codeOf } from "../errors/system_error.ts";
+import { FileUnavailable, findLeftovers, type HeldLock, keepOwner, withLock } from "./file_lock.ts";
 
-export { codeOf, FileUnavailable };
+export { FileUnavailable };
 
 /**
  * The longest time that a starting gateway waits for writers before it cleans up after killed ones.
@@ -207,12 +202,13 @@ export class SharedFile {
    *
    * @param report Receives one-line messages for the operator
    */
-  async tidy(report: (text: string) => void): Promise<void> {
+  async tidy(report: ReportEvent): Promise<void> {
     const target = await this.#resolve().catch(() => this.path);
     const { mode } = await stat(target).catch(() => ({ mode: FILE_MODE }));
     if ((mode & 0o077) !== 0) {
       const octal = (mode & 0o777).toString(8).padStart(4, "0");
-      report(`${this.path} is open to other users (mode ${octal}): chmod 600 ${target}`);
+      const text = `${this.path} is open to other users (mode ${octal}): chmod 600 ${target}`;
+      report(text, { event: "file_permissions", file: this.path });
     }
     const find = async () => findLeftovers(target, await readdir(dirname(target)).catch(() => []));
     if ((await find()).length === 0) return;

@@ -5,7 +5,8 @@
  * @module
  */
 import type { ProviderConfig } from "../config/provider.ts";
-import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
+import type { ErrorCode } from "../errors/codes.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import { toUpstreamError } from "./failure_cause.ts";
@@ -39,18 +40,20 @@ function toCallerMs(text: string): number {
 /**
  * Shortens the deadlines to the caller's own timeout. In the client libraries, the timeout covers a
  * stream until its header, and a plain answer until its last byte.
+ *
+ * @param canStream False if the answer is certainly plain
  */
 export function shortenDeadlines(
   deadlines: Deadlines,
   headers: { get(name: string): string | null },
-  isStream: boolean,
+  canStream: boolean,
 ): Deadlines {
   const callerMs = toCallerMs(headers.get(CALLER_TIMEOUT) ?? "");
   if (!(callerMs > 0)) return deadlines;
   return {
     ...deadlines,
     firstByteMs: Math.min(deadlines.firstByteMs, callerMs),
-    totalMs: isStream ? deadlines.totalMs : Math.min(deadlines.totalMs, callerMs),
+    totalMs: canStream ? deadlines.totalMs : Math.min(deadlines.totalMs, callerMs),
   };
 }
 
@@ -114,7 +117,7 @@ export async function forward(
       replica = other;
       continue;
     } finally {
-      exchange.waitedUpstream(sentAt);
+      exchange.addUpstreamWait(sentAt);
       cancelFirstByte();
     }
     // This applies to any status, because a 503 for one model must not eject the replica for other
@@ -138,7 +141,7 @@ const abortIn = (ms: number, code: ErrorCode, exchange: Exchange, clock: Clock) 
  */
 function expireIn(ms: number, exchange: Exchange, clock: Clock): () => void {
   let cancel = clock.timer(ms, () => {
-    if (!exchange.outlivesCaller || !exchange.isDelayed) {
+    if (exchange.caller.name === "bound" || !exchange.isDelayed) {
       return exchange.abort(new GatewayError("upstream_timeout"));
     }
     cancel = abortIn(ms, "upstream_timeout", exchange, clock);
@@ -206,7 +209,7 @@ function noteFailure(
   const isForeign = exchange.reason === undefined && code === undefined;
   const isReplicaFailure = isForeign || isNeverSent || code === "upstream_bad_response";
   // A slow response, or a caller that left, is not the replica's failure.
-  if (!isReplicaFailure) replicas.forgotten(replica);
+  if (!isReplicaFailure) replicas.undecided(replica);
   else replicas.failed(replica, clock.monotonic(), !isNeverSent);
   const cause = error instanceof NeverSent ? error.reason : error;
   const reason = isForeign ? toUpstreamError("upstream_unreachable", cause) : error;

@@ -1,6 +1,7 @@
 /**
  * Lists of the headers that are forwarded for every provider, in each direction. A name that ends
- * in `*` is a prefix. A provider's `headers` in the configuration adds to them.
+ * in `*` is a prefix, which does not match {@link CREDENTIAL_FORM}. A provider's `headers` in the
+ * configuration adds to them.
  *
  * @module
  */
@@ -13,6 +14,30 @@ export interface HeaderRow {
   readonly about: string;
 }
 
+/**
+ * Names that look like credentials. A prefix in these lists does not match them, so that no key
+ * passes with a family of headers. "tokens" is a unit: `anthropic-ratelimit-tokens-limit`.
+ */
+export const CREDENTIAL_FORM: RegExp =
+  /auth|bearer|cookie|credential|jwt|key|pass(?:code|ph|w)|secret|signature|token(?!s(?:-|$))/;
+
+/**
+ * Headers of coding agents, passed in both directions. The programs add names to their families
+ * with new versions, so these are prefixes.
+ */
+export const AGENT_HEADERS: readonly HeaderRow[] = [
+  { names: ["x-claude-*", "x-app"], about: "Claude Code: its program, agents, prompts, sessions" },
+  {
+    names: ["x-codex-*", "originator", "thread-id", "x-models-etag", "x-reasoning-included"],
+    about: "Codex: its program, turns, features, limits of the account",
+  },
+  { names: ["x-opencode-*"], about: "opencode: its program, project, session" },
+  {
+    names: ["x-session-*", "session-id"],
+    about: "Agents, Fireworks: calls of one conversation, whose prompts are then found in a cache",
+  },
+];
+
 /** Headers passed from caller to provider. */
 export const REQUEST_HEADERS: readonly HeaderRow[] = [
   {
@@ -23,7 +48,7 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
   // https://platform.openai.com/docs/api-reference/authentication; openai-safety-identifier:
   // guides/safety-checks
   {
-    names: ["openai-*"],
+    names: ["openai-*", "x-openai-*"],
     about: "OpenAI: organization, project, beta interfaces, safety identifier",
   },
   { names: ["anthropic-*"], about: "Anthropic: version, beta interfaces" },
@@ -39,17 +64,8 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
     names: ["x-client-request-id"],
     about: "OpenAI, Azure: the caller's own name of the call, for their support",
   },
-  {
-    names: [
-      "x-session-affinity",
-      "x-session-id",
-      "session-id",
-      "x-grok-conv-id",
-      "x-claude-code-session-id",
-    ],
-    about:
-      "Fireworks, xAI and agents: calls of one conversation, whose prompts are then found in a cache",
-  },
+  ...AGENT_HEADERS,
+  { names: ["x-grok-conv-id"], about: "xAI: calls of one conversation" },
   {
     names: ["http-referer", "x-title", "x-openrouter-*"],
     about: "OpenRouter: the app's name, metadata",
@@ -57,10 +73,23 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
   { names: ["groq-beta", "groq-model-version"], about: "Groq: beta interfaces, a model's version" },
   { names: ["x-dashscope-*"], about: "Alibaba Cloud: asynchronous calls, caches, workspaces" },
   { names: ["hf-bill-to", "x-hf-bill-to"], about: "Hugging Face: the organization that pays" },
-  { names: ["x-goog-api-client"], about: "Google: the client library" },
+  {
+    names: ["x-goog-api-client", "x-goog-user-project", "x-server-timeout"],
+    about: "Google: the client library, the project that pays, the time for an answer",
+  },
+  {
+    names: ["amz-sdk-*", "x-amz-user-agent", "x-amzn-bedrock-*"],
+    about: "AWS: the client library and its attempts, Bedrock's guardrails, latency, tier",
+  },
   { names: ["copilot-integration-id", "editor-version"], about: "GitHub Copilot: the program" },
   {
-    names: ["helicone-*", "cf-aig-*"],
+    names: [
+      "helicone-*",
+      "helicone-auth",
+      "cf-aig-*",
+      "cf-aig-authorization",
+      "cf-aig-cache-key",
+    ],
     about: "Helicone and Cloudflare AI Gateway: caches, labels, their own keys",
   },
 ];
@@ -105,7 +134,11 @@ export const RESPONSE_HEADERS: readonly HeaderRow[] = [
     names: ["request-id", "anthropic-*"],
     about: "Anthropic: the call's id, which its library reads; limits",
   },
-  { names: ["openai-*"], about: "OpenAI: model, organization, version, time of processing" },
+  {
+    names: ["openai-*", "x-openai-*"],
+    about: "OpenAI: model, organization, version, time of processing",
+  },
+  ...AGENT_HEADERS,
   {
     names: ["x-generation-id", "x-openrouter-*"],
     about: "OpenRouter: the call's id, the provider that answered",
@@ -114,6 +147,16 @@ export const RESPONSE_HEADERS: readonly HeaderRow[] = [
   {
     names: ["azureml-model-session", "apim-request-id", "x-ms-region"],
     about: "Azure: the deployment and the region that answered, the call's id for their support",
+  },
+  {
+    names: [
+      ...["x-amzn-errortype", "x-amzn-requestid", "x-amzn-bedrock-*"],
+      ...["x-amzn-bedrock-input-token-count", "x-amzn-bedrock-output-token-count"],
+      ...["x-amzn-bedrock-cache-read-input-token-count"],
+      ...["x-amzn-bedrock-cache-write-input-token-count"],
+    ],
+    about:
+      "AWS: the kind of an error, the call's id for their support, Bedrock's usage and latency",
   },
   {
     names: ["cf-ray"],

@@ -3,8 +3,9 @@
  * provider's configuration adds. All others are dropped, including the caller's cookies, its
  * `Gateway-Auth`, `Host`, forwarding headers and all hop-by-hop headers (RFC 9110 §7.6.1:
  * `Connection` and the fields that it names, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`,
- * `Upgrade`). Headers with the caller's key at the provider are on no list. The module that reads
- * credentials decides about them, and passes them in.
+ * `Upgrade`). Headers with the caller's key at the provider are on no list, and no family includes
+ * names that look like credentials. The module that reads credentials decides about them, and
+ * passes them in.
  *
  * @module
  */
@@ -18,6 +19,7 @@ import {
 import { PROVIDER_KEY } from "../config/key.ts";
 import { GATEWAY_KEY_START } from "../config/schema.ts";
 import {
+  CREDENTIAL_FORM,
   FREQUENT_HEADERS,
   type HeaderRow,
   MODEL_HEADER_FORM,
@@ -32,15 +34,17 @@ type HeaderSource = UpstreamResponse["headers"];
 /** Headers to send: name to value. */
 type HeaderFields = Record<string, string>;
 
+/** Stands for the forwarded name of a header that is not forwarded. */
+const WITHHELD = "";
+
 /** The headers that are forwarded in one direction. */
 interface Crossing {
-  /**
-   * Decisions made at the start: from a name to the forwarded name, or to "" if the header is not
-   * forwarded.
-   */
+  /** Decisions made at the start: from a name to the forwarded name, or to {@link WITHHELD}. */
   readonly decided: ReadonlyMap<string, string>;
-  /** Prefixes of other names that are forwarded. */
+  /** Prefixes of other names that are forwarded, unless they look like credentials. */
   readonly prefixes: readonly string[];
+  /** Prefixes of the configuration, whose names are forwarded even then. */
+  readonly addedPrefixes: readonly string[];
   /** Prefixes of names that are never forwarded, even if a prefix above matches. */
   readonly barred: readonly string[];
   /** Form of further names that are never forwarded; `undefined` if there is none. */
@@ -72,7 +76,9 @@ const isBarred = (
 ): boolean => matchesPrefix(name, barred) || barredForm?.test(name) === true;
 
 function decide(name: string, rest: Omit<Crossing, "decided">): string {
-  return matchesPrefix(name, rest.prefixes) && !isBarred(name, rest) ? name : "";
+  const isOpen = matchesPrefix(name, rest.addedPrefixes) ||
+    (matchesPrefix(name, rest.prefixes) && !CREDENTIAL_FORM.test(name));
+  return isOpen && !isBarred(name, rest) ? name : WITHHELD;
 }
 
 function toCrossing(
@@ -81,11 +87,19 @@ function toCrossing(
   barred: NameSet,
   barredForm?: RegExp,
 ): Crossing {
-  const { names, prefixes } = toNameSet([...rows.flatMap((row) => row.names), ...added]);
-  const rest = { prefixes, barred: barred.prefixes, barredForm };
+  const listed = toNameSet(rows.flatMap((row) => row.names));
+  const further = toNameSet(added);
+  const rest = {
+    prefixes: listed.prefixes,
+    addedPrefixes: further.prefixes,
+    barred: barred.prefixes,
+    barredForm,
+  };
   const decided = new Map(FREQUENT_HEADERS.map((name) => [name, decide(name, rest)]));
-  for (const name of names) decided.set(name, isBarred(name, rest) ? "" : name);
-  for (const name of barred.names) decided.set(name, "");
+  for (const name of [...listed.names, ...further.names]) {
+    decided.set(name, isBarred(name, rest) ? WITHHELD : name);
+  }
+  for (const name of barred.names) decided.set(name, WITHHELD);
   return { ...rest, decided };
 }
 
@@ -124,7 +138,7 @@ function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing):
     : connection.toLowerCase().split(",").map((name) => name.trim());
   from.forEach((value, name) => {
     const target = crossing.decided.get(name) ?? decide(name, crossing);
-    if (target === "" || UNSAFE_VALUE.test(value)) return;
+    if (target === WITHHELD || UNSAFE_VALUE.test(value)) return;
     if (nominated === undefined || !nominated.includes(name)) to[target] = value;
   });
   return to;
@@ -221,14 +235,14 @@ const isShowable = (name: string) =>
  */
 export function listWithheld(
   headers: HeaderSource,
-  crossed: Readonly<HeaderFields>,
+  forwarded: Readonly<HeaderFields>,
 ): readonly string[] {
   const names = new Set<string>();
   headers.forEach((_value, name) => {
     const isRoutine = ROUTINE.names.has(name) || matchesPrefix(name, ROUTINE.prefixes);
-    const hasCrossed = Object.hasOwn(crossed, name) ||
-      Object.hasOwn(crossed, RENAMED.get(name) ?? name);
-    if (!isRoutine && !hasCrossed) names.add(name);
+    const isForwarded = Object.hasOwn(forwarded, name) ||
+      Object.hasOwn(forwarded, RENAMED.get(name) ?? name);
+    if (!isRoutine && !isForwarded) names.add(name);
   });
   const shown = Array.from(names).filter(isShowable).slice(0, MAX_NAMES);
   const others = names.size - shown.length;

@@ -3,9 +3,8 @@
  *
  * @module
  */
-import type { ByteSource } from "../http/message.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { readWhole, type ReadWholeOptions } from "./read_whole.ts";
+import { fromBytes, readWhole, type ReadWholeOptions } from "./read_whole.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
 /** Maximum size of a list: four times the longest known list, OpenRouter's. Bytes. */
@@ -39,7 +38,9 @@ function filterLists(text: string, isAllowed: (model: string) => boolean): unkno
   const keep = (entries: readonly unknown[]) =>
     entries.filter((entry) => {
       const name = nameOf(entry);
-      return typeof name === "string" && isAllowed(name);
+      // Google's lists name models with their collection.
+      return typeof name === "string" &&
+        (isAllowed(name) || isAllowed(name.replace(/^models\//, "")));
     });
   if (Array.isArray(list)) return keep(list);
   const fields = Object.entries(list as object);
@@ -72,18 +73,4 @@ export async function filterModelList(
     throw unreadable(); // not JSON, or nested too deeply for the runtime's parser
   }
   return { status: answer.status, headers: answer.headers, body: fromBytes(filtered) };
-}
-
-/** Bytes as a complete body. */
-function fromBytes(bytes: Uint8Array): ByteSource {
-  let rest: Uint8Array | undefined = bytes;
-  return {
-    isWhole: true,
-    read() {
-      const read = rest;
-      rest = undefined;
-      return Promise.resolve(read);
-    },
-    cancel() {},
-  };
 }

@@ -5,7 +5,7 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
-import { type AnyBody, SMALL_BODY_BYTES } from "../http/message.ts";
+import { type AnyBody, type ByteSource, SMALL_BODY_BYTES } from "../http/message.ts";
 import { readAll, type ReadAllOptions } from "../http/read_all.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 import type { UpstreamResponse } from "./transport.ts";
@@ -54,4 +54,18 @@ export async function readWhole(
     body.cancel();
     throw error;
   }
+}
+
+/** Makes a complete body of bytes. */
+export function fromBytes(bytes: Uint8Array): ByteSource {
+  let rest: Uint8Array | undefined = bytes;
+  return {
+    isWhole: true,
+    read() {
+      const read = rest;
+      rest = undefined;
+      return Promise.resolve(read);
+    },
+    cancel() {},
+  };
 }

@@ -3,7 +3,8 @@
  * caller reads. A stream of events is watched for its end, because client libraries would read a
  * clean close as success.
  *
- * The event and the stream's own statement (`#stated`) decide how the caller's part ends:
+ * The event, and the outcome that the stream has stated (`#streamOutcome`), decide how the caller's
+ * part ends:
  *
  *     event                     | nothing stated  | complete | error          | plain answer
  *     --------------------------|-----------------|----------|----------------|-------------
@@ -17,14 +18,19 @@
  * `error event`: the event, then the end, or a break if client libraries read no such event.
  * `break`: the listener breaks the caller's connection. A caller that stops reading is treated like
  * a caller that leaves, and its connection is broken. (1) `upstream_stream_truncated`. (2) Before
- * the last event of the stream (`isDone`), when usage can be lost. After it, as at a deadline. (3)
- * If the connection breaks: `upstream_disconnected`. (4) By
- * `continueWithoutCaller`: the rest is read, and the exchange settles later.
+ * the last event of the stream (`hasLastEvent`), when usage can be lost. After it, as at a
+ * deadline. (3) If the connection breaks: `upstream_disconnected`. (4) By `continueWithoutCaller`:
+ * the rest is read, and the exchange settles later.
+ *
+ * Each event calls one function: `end`, `fail`, `#onAbort`, `cancel` (`#endStalled` if the caller
+ * stops reading) or `continueWithoutCaller`. The caller's part ends in one of three:
+ * `#settleAndEnd` (end), `#endWithError` (error event or break), `#endWithoutCaller` (nothing).
  *
  * @module
  */
 import type { AnswerMeter, StreamScanner } from "../dialects/dialect.ts";
-import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
+import type { ErrorCode } from "../errors/codes.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import {
   ClientClosed,
@@ -57,17 +63,14 @@ export interface RelayOptions {
   readonly idleMs: number;
   /** The longest time until the first event of a stream, milliseconds. */
   readonly firstEventMs: number;
-  /**
-   * Time of silence after which a comment is sent in a stream of events, milliseconds; 0 for never.
-   */
+  /** Text that keeps a silent stream open; empty for none. */
+  readonly keepAlive: string;
+  /** Time of silence after which it is sent, between two events, milliseconds; 0 for never. */
   readonly keepAliveMs: number;
   /** The longest time in which the caller reads none of the available bytes, milliseconds. */
   readonly writeStallMs: number;
   readonly clock: Clock;
 }
-
-// A line that starts with a colon is a comment (WHATWG HTML §9.2.6 suggests this use).
-const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
 
 /** The most bytes of an answer that are read after the caller has left. */
 const MAX_UNREAD_BYTES = 33_554_432;
@@ -86,24 +89,16 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   #askForMore = ignore;
   /** True while the caller accepts bytes, so that the relay waits for the upstream. */
   #isFlowing = false;
-  /**
-   * Monotonic times: when the wait for the upstream began or its last bytes arrived, and when the
-   * last byte was sent.
-   */
+  /** Monotonic time when the wait for the upstream began, or its last bytes arrived. */
   #waitingSince: number;
+  /** Monotonic time when the last byte was sent. */
   #lastSentAt: number;
-  /**
-   * Milliseconds waited for bytes in earlier waits: since the last bytes, and since the last
-   * payload.
-   */
-  #heldMs = 0;
-  #waitedMs = 0;
+  /** Milliseconds waited since the last bytes, before the caller delayed the answer. */
+  #earlierWaitMs = 0;
+  /** Milliseconds waited between the last payload and the last bytes. */
+  #payloadWaitMs = 0;
   #isOver = false;
-  /**
-   * The reason why the caller receives no more of an answer that continues, and the number of bytes
-   * since then.
-   */
-  #leftReason: Error | undefined;
+  /** Bytes of the answer that arrived after its caller had left. */
   #unreadBytes = 0;
 
   constructor(body: AnyBody, options: RelayOptions) {
@@ -111,11 +106,10 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     this.#options = options;
     this.#waitingSince = this.#lastSentAt = options.clock.monotonic();
     const { exchange } = options;
-    exchange.relayedAnswer = this;
-    exchange.onAbort(() => this.#aborted());
+    exchange.onAbort(() => this.#onAbort());
     exchange.onSettled(() => this.#cancelTimer());
     this.#watch();
-    if (exchange.leftReason !== undefined) this.continueWithoutCaller(exchange.leftReason);
+    exchange.beginRelay(this);
   }
 
   /**
@@ -123,9 +117,10 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
    * answer then fails, and the listener breaks the connection.
    */
   pushTo(sink: ByteSink): () => void {
-    if (this.#leftReason !== undefined) {
+    const { reason } = this.#options.exchange.caller;
+    if (reason !== undefined) {
       this.#sink = sink;
-      this.#break(this.#leftReason);
+      this.#endWithError(reason);
       return ignore;
     }
     if (this.#isOver) {
@@ -146,13 +141,13 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const { scanner, meter, exchange, clock } = this.#options;
     if (this.#isOver) return false;
     const now = clock.monotonic();
-    this.#waitedMs += this.#heldMs + (this.#isFlowing ? now - this.#waitingSince : 0);
-    this.#heldMs = 0;
+    this.#payloadWaitMs += this.#byteWaitMs(now);
+    this.#earlierWaitMs = 0;
     this.#waitingSince = now;
     const before = scanner?.payloads;
     scanner?.push(chunk);
     meter?.push(chunk);
-    if (scanner === undefined || scanner.payloads !== before) this.#waitedMs = 0;
+    if (scanner === undefined || scanner.payloads !== before) this.#payloadWaitMs = 0;
     if (before === 0 && scanner?.payloads !== 0) exchange.markFirstToken();
     return this.#send(chunk, now);
   }
@@ -161,31 +156,34 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const { scanner } = this.#options;
     if (this.#isOver) return;
     scanner?.end();
-    const outcome = scanner === undefined ? COMPLETE : this.#stated;
-    if (outcome === undefined) return this.#fail(new GatewayError("upstream_stream_truncated"));
+    const outcome = scanner === undefined ? COMPLETE : this.#streamOutcome;
+    if (outcome === undefined) return this.#endEarly(new GatewayError("upstream_stream_truncated"));
     this.#isOver = true;
-    this.#finish(outcome);
+    this.#settleAndEnd(outcome);
   }
 
   fail(cause: unknown): void {
     if (!this.#isOver) {
-      this.#fail(this.#options.exchange.reason ?? toUpstreamError("upstream_disconnected", cause));
+      this.#endEarly(
+        this.#options.exchange.reason ?? toUpstreamError("upstream_disconnected", cause),
+      );
     }
   }
 
   /** Ends the relay after the caller left, or continues without it. */
   cancel(): void {
-    if (this.#isOver || this.#leftReason !== undefined) return;
-    if (this.#options.exchange.outlivesCaller) this.#options.exchange.leave(new ClientClosed());
-    else this.#quit();
+    const { exchange } = this.#options;
+    if (this.#isOver) return;
+    if (exchange.caller.name === "bound") this.#endWithoutCaller();
+    else exchange.leave(new ClientClosed());
   }
 
   /** Ends the relay. A complete answer counts as complete: client libraries close at `[DONE]`. */
-  #quit(): void {
+  #endWithoutCaller(): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#cancelTimer();
-    this.#settle(this.#stated ?? toSettlement(new ClientClosed()));
+    this.#settle(this.#streamOutcome ?? toSettlement(new ClientClosed()));
     this.#body.cancel();
   }
 
@@ -193,9 +191,8 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   continueWithoutCaller(reason: Error): void {
     if (this.#isOver) return;
     const hasBegun = this.#sink !== undefined;
-    this.#leftReason = reason;
     if (reason instanceof ClientClosed) this.#sink = undefined;
-    else this.#break(reason);
+    else this.#endWithError(reason);
     this.#flow();
     if (this.#isOver) return;
     if (hasBegun) this.#askForMore();
@@ -208,17 +205,17 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
    */
   #restart(): void {
     this.#cancelTimer();
-    this.#heldMs = 0;
+    this.#earlierWaitMs = 0;
     this.#watch();
   }
 
-  /** Sends a comment if no bytes of the stream have arrived yet, and if comments are configured. */
+  /** Keeps a stream open of which no bytes have arrived yet, if that is configured. */
   announce(): void {
-    if (this.#options.exchange.bytesOut === 0 && this.#isFlowing) this.#sendComment();
+    if (this.#options.exchange.bytesOut === 0 && this.#isFlowing) this.#sendKeepAlive();
   }
 
   /** The outcome that a stream has stated; `undefined` before, and for a plain answer. */
-  get #stated(): Settlement | undefined {
+  get #streamOutcome(): Settlement | undefined {
     const { scanner } = this.#options;
     if (scanner?.hasError) return { outcome: "upstream_error" };
     return scanner?.isComplete ? COMPLETE : undefined;
@@ -232,10 +229,11 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const usage = counted?.usage; // read once, because a plain answer is parsed for it
     if (usage !== undefined) exchange.facts.usage = usage;
     exchange.outputTokens = counted?.outputTokens;
-    exchange.answerId = counted?.laterId;
-    exchange.isCompleteWithoutCaller = this.#leftReason !== undefined &&
-      settlement.outcome === "ok";
-    exchange.settle(this.#leftReason === undefined ? settlement : toSettlement(this.#leftReason));
+    exchange.laterId = counted?.laterId;
+    const { reason } = exchange.caller;
+    if (reason === undefined) return exchange.settle(settlement);
+    if (settlement.outcome === "ok") exchange.completeWithoutCaller(reason);
+    exchange.settle(toSettlement(reason));
   }
 
   /**
@@ -244,58 +242,64 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
    */
   #flow(): void {
     const { exchange, clock } = this.#options;
-    if (exchange.reason !== undefined) return this.#fail(exchange.reason);
+    if (exchange.reason !== undefined) return this.#endEarly(exchange.reason);
     this.#isFlowing = true;
     this.#waitingSince = clock.monotonic();
   }
 
   #send(chunk: Uint8Array, now: number): boolean {
-    if (this.#leftReason !== undefined) return this.#drop(chunk);
-    this.#options.exchange.bytesOut += chunk.byteLength;
+    const { exchange } = this.#options;
+    if (exchange.caller.reason !== undefined) return this.#drop(chunk);
+    exchange.bytesOut += chunk.byteLength;
     this.#lastSentAt = now;
     const isTaken = this.#sink?.write(chunk) !== false;
     // A failing write can cancel this body at once.
-    const isHeldBack = !isTaken && this.#isFlowing && this.#leftReason === undefined;
+    const isHeldBack = !isTaken && this.#isFlowing && exchange.caller.reason === undefined;
     if (isHeldBack) {
       this.#isFlowing = false;
-      this.#options.exchange.isDelayed = true;
-      this.#heldMs += now - this.#waitingSince;
+      exchange.isDelayed = true;
+      this.#earlierWaitMs += now - this.#waitingSince;
     }
     return this.#isFlowing;
   }
 
   #drop(chunk: Uint8Array): boolean {
     this.#unreadBytes += chunk.byteLength;
-    if (this.#unreadBytes > MAX_UNREAD_BYTES) this.#quit();
+    if (this.#unreadBytes > MAX_UNREAD_BYTES) this.#endWithoutCaller();
     return !this.#isOver;
   }
 
-  #sendComment(): void {
-    const { scanner, keepAliveMs, clock } = this.#options;
-    if (scanner !== undefined && keepAliveMs > 0) this.#send(KEEP_ALIVE, clock.monotonic());
+  get #hasKeepAlive(): boolean {
+    const { scanner, keepAlive, keepAliveMs } = this.#options;
+    return scanner !== undefined && keepAlive !== "" && keepAliveMs > 0;
+  }
+
+  #sendKeepAlive(): void {
+    const { keepAlive, clock } = this.#options;
+    if (this.#hasKeepAlive) this.#send(new TextEncoder().encode(keepAlive), clock.monotonic());
   }
 
   /** Ends the relay for a reason other than the provider's end. */
-  #fail(reason: unknown): void {
+  #endEarly(reason: unknown): void {
     if (this.#isOver) return;
-    if (reason instanceof ClientClosed) return this.#quit();
+    if (reason instanceof ClientClosed) return this.#endWithoutCaller();
     this.#isOver = true;
     this.#cancelTimer();
     this.#body.cancel();
-    const stated = this.#stated;
-    if (stated !== undefined && !this.#isCut(reason)) return this.#finish(stated);
+    const stated = this.#streamOutcome;
+    if (stated !== undefined && !this.#isCut(reason)) return this.#settleAndEnd(stated);
     const hasFailed = stated?.outcome === "upstream_error";
-    this.#break(reason, hasFailed ? stated : toSettlement(reason));
+    this.#endWithError(reason, hasFailed ? stated : toSettlement(reason));
   }
 
   /** Returns whether a reason is a connection that broke before the last event of the stream. */
   #isCut(reason: unknown): boolean {
     return GatewayError.is(reason) && reason.code === "upstream_disconnected" &&
-      !this.#options.scanner?.isDone;
+      !this.#options.scanner?.hasLastEvent;
   }
 
   /** Settles the exchange and ends the caller's part. */
-  #finish(settlement: Settlement): void {
+  #settleAndEnd(settlement: Settlement): void {
     this.#settle(settlement);
     this.#sink?.end();
   }
@@ -307,11 +311,11 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
    * @param settlement Settles the exchange, with the event counted. Left out while the answer
    * continues
    */
-  #break(reason: unknown, settlement?: Settlement): void {
+  #endWithError(reason: unknown, settlement?: Settlement): void {
     const { exchange, scanner } = this.#options;
     const sink = this.#sink;
     this.#sink = undefined;
-    const isOpen = scanner !== undefined && this.#stated === undefined;
+    const isOpen = scanner !== undefined && this.#streamOutcome === undefined;
     const isEvent = isOpen && GatewayError.is(reason);
     if (isEvent && sink !== undefined) {
       const event = new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason));
@@ -327,14 +331,14 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
    * Frees the upstream at once, and sends the error to the caller. A caller that does not read
    * receives it when it reads again. If it never does, its connection is closed.
    */
-  #aborted(): void {
+  #onAbort(): void {
     const { exchange: { reason }, clock, writeStallMs } = this.#options;
-    if (this.#isFlowing || reason instanceof ClientClosed) return this.#fail(reason);
+    if (this.#isFlowing || reason instanceof ClientClosed) return this.#endEarly(reason);
     this.#body.cancel();
     // A caller that has stopped reading must not delay the settlement.
-    this.#settle(this.#stated ?? toSettlement(reason));
+    this.#settle(this.#streamOutcome ?? toSettlement(reason));
     const leftMs = writeStallMs - (clock.monotonic() - this.#lastSentAt);
-    this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#stall(), {
+    this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#endStalled(), {
       isBackground: true,
     });
   }
@@ -344,42 +348,47 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const { clock, keepAliveMs, writeStallMs, scanner } = this.#options;
     const now = clock.monotonic();
     const quietMs = now - this.#lastSentAt;
-    const due = this.#silence(this.#heldMs + (this.#isFlowing ? now - this.#waitingSince : 0));
+    const due = this.#silence(this.#byteWaitMs(now));
     if (due.leftMs <= 0) return this.#options.exchange.abort(new GatewayError(due.code));
     let { leftMs } = due;
     if (!this.#isFlowing) {
-      if (quietMs >= writeStallMs) return this.#stall();
+      if (quietMs >= writeStallMs) return this.#endStalled();
       leftMs = Math.min(leftMs, writeStallMs - quietMs);
     }
-    if (scanner !== undefined && keepAliveMs > 0) {
+    if (this.#hasKeepAlive) {
       const isDue = quietMs >= keepAliveMs;
-      if (isDue && this.#isFlowing && scanner.isAtBoundary) this.#sendComment();
+      if (isDue && this.#isFlowing && scanner?.isAtBoundary) this.#sendKeepAlive();
       leftMs = Math.min(leftMs, isDue ? keepAliveMs : keepAliveMs - quietMs);
     }
     this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#watch());
+  }
+
+  /** Returns the time waited since the last bytes. Milliseconds. */
+  #byteWaitMs(now: number): number {
+    return this.#earlierWaitMs + (this.#isFlowing ? now - this.#waitingSince : 0);
   }
 
   /**
    * Computes the remaining time of silence for the provider. Before the first event of a stream,
    * any byte ends the silence, because providers send comments while a call is queued.
    */
-  #silence(pendingMs: number): { leftMs: number; code: ErrorCode } {
+  #silence(byteWaitMs: number): { leftMs: number; code: ErrorCode } {
     const { scanner, idleMs, firstEventMs } = this.#options;
-    const silentMs = this.#waitedMs + pendingMs;
+    const silentMs = this.#payloadWaitMs + byteWaitMs;
     if (scanner === undefined || scanner.payloads > 0) {
       return { leftMs: idleMs - silentMs, code: "upstream_idle_timeout" };
     }
-    const isFirstEvent = firstEventMs - silentMs <= idleMs - pendingMs;
+    const isFirstEvent = firstEventMs - silentMs <= idleMs - byteWaitMs;
     return isFirstEvent
       ? { leftMs: firstEventMs - silentMs, code: "upstream_first_event_timeout" }
-      : { leftMs: idleMs - pendingMs, code: "upstream_idle_timeout" };
+      : { leftMs: idleMs - byteWaitMs, code: "upstream_idle_timeout" };
   }
 
   /** Ends the relay, because the caller has stopped reading and counts as gone. */
-  #stall(): void {
+  #endStalled(): void {
     if (this.#isOver) return;
     const sink = this.#sink;
-    if (this.#options.exchange.isSettled) this.#quit();
+    if (this.#options.exchange.isSettled) this.#endWithoutCaller();
     else this.cancel();
     sink?.fail(new Error(STALLED));
   }

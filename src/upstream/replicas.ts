@@ -101,7 +101,7 @@ export class Replicas {
    * Chooses the replica for a call, in turn among the replicas in service. A replica whose ejection
    * has ended is preferred, for a few calls at a time. If no replica in service can be reached,
    * ejections are ignored (Envoy's panic mode). Report the outcome with {@link succeeded},
-   * {@link failed} or {@link forgotten}.
+   * {@link failed} or {@link undecided}.
    *
    * @param now Monotonic milliseconds
    */
@@ -180,9 +180,9 @@ export class Replicas {
   }
 
   /**
-   * Records a call that ended for a reason unrelated to its replica, such as a caller that left.
+   * Records a call that says nothing about its replica, such as one whose caller left.
    */
-  forgotten(replica: Replica): void {
+  undecided(replica: Replica): void {
     this.#stateOf(replica).probes.delete(replica);
   }
 

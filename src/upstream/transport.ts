@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { AnyBody, ByteSource } from "../http/message.ts";
+import type { AnyBody, Unpack } from "../http/message.ts";
 import { fromReadableStream } from "../http/web.ts";
 import type { FailureCause } from "../errors/outcomes.ts";
 
@@ -139,15 +139,10 @@ export interface Transport {
    */
   send(call: UpstreamCall): Promise<UpstreamResponse>;
   /**
-   * Unpacks the body of a response with a content encoding, only as fast as it is read. It rejects
-   * if the body ends too early, or if other bytes follow it. If left out, gzip is unpacked, unless
-   * `fetch` has done so.
-   *
-   * @param coding One coding, lower case, such as `gzip`
-   * @param body The packed body
-   * @returns The unpacked body; `undefined` for an unsupported coding
+   * Unpacks the bodies of responses, and those of callers to read them. If left out, gzip is
+   * unpacked, unless `fetch` has done so.
    */
-  unpack?(coding: string, body: ByteSource): ByteSource | undefined;
+  readonly unpack?: Unpack;
 }
 
 /**

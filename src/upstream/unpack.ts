@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ByteSource } from "../http/message.ts";
+import type { ByteSource, Unpack } from "../http/message.ts";
 import { fromReadableStream, toByteSource, toReadableStream } from "../http/web.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Transport, UpstreamResponse } from "./transport.ts";
@@ -67,6 +67,11 @@ export function unpackGzip(coding: string, body: ByteSource): ByteSource | undef
   };
 }
 
+/** Returns the function that unpacks bodies for a transport. */
+export function toUnpack(transport: Pick<Transport, "unpack">): Unpack {
+  return transport.unpack?.bind(transport) ?? unpackGzip;
+}
+
 /**
  * Converts a response to identity coding. A response that cannot be unpacked is refused, so that no
  * answer has a wrong label.
@@ -83,7 +88,7 @@ export function toIdentityCoding(
   if (isPlain || body === null) return response;
   const known = coding === "x-gzip" ? "gzip" : coding; // RFC 9110 §8.4.1.3
   const packed = toByteSource(body);
-  const unpacked = transport.unpack ? transport.unpack(known, packed) : unpackGzip(known, packed);
+  const unpacked = toUnpack(transport)(known, packed);
   if (unpacked !== undefined) return { status, headers, body: unpacked };
   body.cancel();
   throw new GatewayError(

@@ -29,11 +29,26 @@ function endOfLine(bytes: Uint8Array, from: number): number {
   return -1;
 }
 
+/** One pass over the delayed bytes and the next ones. */
+interface Pass {
+  readonly bytes: Uint8Array;
+  /** Parts that pass, of the bytes before `decidedTo`. */
+  readonly passed: Uint8Array[];
+  /** Offset up to which bytes were passed or dropped. */
+  decidedTo: number;
+  /** Offset of the unfinished event, if it is not passing. */
+  eventAt: number;
+  /** Offset of the unfinished line. */
+  lineAt: number;
+  /** True if the lines of the unfinished event so far are the chunk. */
+  isChunk: boolean;
+}
+
 /** A stream without the usage chunk. */
 export class UsageChunkFilter implements PushedBody {
   readonly #source: PushedBody;
   readonly #exchange: { bytesOut: number };
-  readonly #asked: UsageOptIn;
+  readonly #usageOptIn: UsageOptIn;
   /** The unfinished event, if it can be the chunk. */
   #held: Uint8Array = NOTHING;
   /** Pieces of its line that arrived since it was last parsed. */
@@ -46,10 +61,10 @@ export class UsageChunkFilter implements PushedBody {
   /** Decision about the last byte if it was CR. It also applies to a LF after it. */
   #afterCr: "passes" | "dropped" | undefined;
 
-  constructor(source: PushedBody, exchange: { bytesOut: number }, asked: UsageOptIn) {
+  constructor(source: PushedBody, exchange: { bytesOut: number }, usageOptIn: UsageOptIn) {
     this.#source = source;
     this.#exchange = exchange;
-    this.#asked = asked;
+    this.#usageOptIn = usageOptIn;
   }
 
   /**
@@ -85,44 +100,59 @@ export class UsageChunkFilter implements PushedBody {
       this.#waitingBytes += chunk.length;
       return NOTHING;
     }
+    const pass = this.#begin(chunk);
+    const { bytes } = pass;
+    for (let end = endOfLine(bytes, pass.lineAt); end !== -1; end = endOfLine(bytes, pass.lineAt)) {
+      const next = bytes[end] === CR && bytes[end + 1] === LF ? end + 2 : end + 1;
+      this.#readLine(pass, end, next);
+      this.#isInLine = false;
+      pass.lineAt = next;
+    }
+    return this.#finish(pass);
+  }
+
+  /** Begins a pass after the LF of a line end whose CR was in the piece before. */
+  #begin(chunk: Uint8Array): Pass {
     const bytes = this.#held.length === 0
       ? chunk
       : joinChunks([this.#held, ...this.#waiting, chunk]);
     this.#waiting = [];
     this.#waitingBytes = 0;
-    const passed: Uint8Array[] = [];
-    let decided = 0; // the offset up to which bytes were passed or dropped
-    let event = 0; // the offset of the unfinished event, if it is not passing
-    let line = 0;
-    let isChunk = false;
-    if (this.#afterCr !== undefined && bytes[0] === LF) {
-      line = event = 1;
-      if (this.#afterCr === "dropped") decided = 1;
-    }
-    for (let end = endOfLine(bytes, line); end !== -1; end = endOfLine(bytes, line)) {
-      const next = bytes[end] === CR && bytes[end + 1] === LF ? end + 2 : end + 1;
-      if (end === line && !this.#isInLine) {
-        if (isChunk) {
-          passed.push(bytes.subarray(decided, event));
-          decided = next;
-        }
-        isChunk = this.#isPassing = false;
-        event = next;
-      } else if (!this.#isPassing) {
-        // A comment is not part of an event.
-        if (this.#isInLine || (bytes[line] === COLON && event === line)) event = next;
-        else if (bytes[line] !== COLON) isChunk = this.#judge(bytes, line, end, isChunk);
+    const endsLine = this.#afterCr !== undefined && bytes[0] === LF;
+    const lineAt = endsLine ? 1 : 0;
+    const decidedTo = endsLine && this.#afterCr === "dropped" ? 1 : 0;
+    return { bytes, passed: [], decidedTo, eventAt: lineAt, lineAt, isChunk: false };
+  }
+
+  /** Reads a complete line. A blank line ends the event, which is dropped if it is the chunk. */
+  #readLine(pass: Pass, end: number, next: number): void {
+    const { bytes, lineAt } = pass;
+    const isBlank = end === lineAt && !this.#isInLine;
+    if (isBlank) {
+      if (pass.isChunk) {
+        pass.passed.push(bytes.subarray(pass.decidedTo, pass.eventAt));
+        pass.decidedTo = next;
       }
-      this.#isInLine = false;
-      line = next;
+      pass.isChunk = this.#isPassing = false;
+      pass.eventAt = next;
+      return;
     }
-    const held = this.#startOfHeld(bytes, event, line);
-    const isAfterCr = bytes.at(-1) === CR && held >= bytes.length;
-    const fate = decided === bytes.length ? "dropped" : "passes";
-    this.#afterCr = isAfterCr ? fate : undefined;
-    this.#held = new Uint8Array(bytes.subarray(held)); // a copy: runtimes can reuse the buffer
-    passed.push(bytes.subarray(decided, held));
-    return passed.length === 1 ? passed[0] ?? NOTHING : joinChunks(passed);
+    if (this.#isPassing) return;
+    const isComment = bytes[lineAt] === COLON;
+    // The rest of a line that has passed, and a comment before an event, are not part of it.
+    if (this.#isInLine || (isComment && pass.eventAt === lineAt)) pass.eventAt = next;
+    else if (!isComment) pass.isChunk = this.#judge(bytes, lineAt, end, pass.isChunk);
+  }
+
+  /** Delays the unfinished event if it can be the chunk, and returns all bytes that pass. */
+  #finish({ bytes, passed, decidedTo, eventAt, lineAt }: Pass): Uint8Array {
+    const heldAt = this.#startOfHeld(bytes, eventAt, lineAt);
+    const isAfterCr = bytes.at(-1) === CR && heldAt >= bytes.length;
+    const lastByte = decidedTo === bytes.length ? "dropped" : "passes";
+    this.#afterCr = isAfterCr ? lastByte : undefined;
+    this.#held = new Uint8Array(bytes.subarray(heldAt)); // a copy: runtimes can reuse the buffer
+    const rest = bytes.subarray(decidedTo, heldAt);
+    return passed.length === 0 ? rest : joinChunks([...passed, rest]);
   }
 
   /**
@@ -144,7 +174,7 @@ export class UsageChunkFilter implements PushedBody {
   #judge(bytes: Uint8Array, line: number, end: number, isChunk: boolean): boolean {
     const data = this.#dataAt(bytes, line, end);
     if (data === undefined) return isChunk;
-    this.#isPassing = isChunk || data === -1 || !this.#asked.isChunk(bytes, data, end);
+    this.#isPassing = isChunk || data === -1 || !this.#usageOptIn.isChunk(bytes, data, end);
     return !this.#isPassing;
   }
 
@@ -179,6 +209,7 @@ export class UsageChunkFilter implements PushedBody {
   #mayBeChunk(bytes: Uint8Array, event: number, line: number): boolean {
     if (bytes[line] === COLON) return event < line;
     const data = this.#dataAt(bytes, line, bytes.length);
-    return data === undefined || data === -1 || this.#asked.mayBeChunk(bytes, data, bytes.length);
+    return data === undefined || data === -1 ||
+      this.#usageOptIn.mayBeChunk(bytes, data, bytes.length);
   }
 }

@@ -6,22 +6,28 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 
-/** Name of an awaited call: its provider, and the id that its answer stated. */
+/** Name of an awaited call. */
 export interface AwaitedName {
   readonly provider: string;
-  readonly answerId: string;
+  /** Id of the answer that will state the usage. */
+  readonly laterId: string;
 }
 
 /** Port: stores the facts of awaited calls, as JSON, for {@link AWAITED_MS}. */
 export interface AwaitedCalls<Call extends object> {
-  /** Stores a call. */
-  put(name: AwaitedName, call: Call): void | Promise<void>;
+  /**
+   * Stores a call.
+   *
+   * @param keyId Id of the gateway key for which it is stored
+   */
+  put(name: AwaitedName, call: Call, keyId: string): void | Promise<void>;
   /**
    * Removes and returns a call. If several ask at the same time, one of them receives it.
    *
+   * @param keyId Id of the gateway key whose call asks
    * @returns `undefined` for an unknown or expired call
    */
-  take(name: AwaitedName): Call | undefined | Promise<Call | undefined>;
+  take(name: AwaitedName, keyId: string): Call | undefined | Promise<Call | undefined>;
 }
 
 /**
@@ -41,9 +47,9 @@ export class MemoryAwaitedCalls<Call extends object> implements AwaitedCalls<Cal
     this.#clock = clock;
   }
 
-  put({ provider, answerId }: AwaitedName, call: Call): void {
+  put({ provider, laterId }: AwaitedName, call: Call): void {
     const until = this.#clock.now() + AWAITED_MS;
-    this.#calls.set(`${provider} ${answerId}`, { call, until });
+    this.#calls.set(`${provider} ${laterId}`, { call, until });
     if (this.#calls.size <= MAX_CALLS) return;
     for (const oldest of this.#calls.keys()) {
       this.#calls.delete(oldest);
@@ -51,8 +57,8 @@ export class MemoryAwaitedCalls<Call extends object> implements AwaitedCalls<Cal
     }
   }
 
-  take({ provider, answerId }: AwaitedName): Call | undefined {
-    const name = `${provider} ${answerId}`;
+  take({ provider, laterId }: AwaitedName): Call | undefined {
+    const name = `${provider} ${laterId}`;
     const found = this.#calls.get(name);
     this.#calls.delete(name);
     return found !== undefined && found.until >= this.#clock.now() ? found.call : undefined;

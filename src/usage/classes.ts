@@ -43,13 +43,13 @@ const SUMS: Readonly<Partial<Record<BillingClass, readonly UsageCount[]>>> = {
 };
 const READ: readonly BillingClass[] = ["cacheRead", "cacheReadAudio", "cacheReadImage"];
 
-const INDEX: Readonly<Record<string, number>> = Object.fromEntries(
+const INDEX = Object.fromEntries(
   CLASS_COUNTS.map((name, index) => [name, index]),
-);
-const indexOf = (name: ClassCount): number => INDEX[name] ?? 0;
+) as Record<ClassCount, number>;
+const indexOf = (name: ClassCount): number => INDEX[name];
 
 /** The counts that the amount of a class is added to. */
-interface Place {
+interface CountsOfClass {
   readonly counts: readonly UsageCount[];
   readonly isInput: boolean;
   readonly isOutput: boolean;
@@ -57,7 +57,7 @@ interface Place {
   readonly more: readonly number[];
 }
 
-function placeOf(name: BillingClass): Place {
+function countsOfClass(name: BillingClass): CountsOfClass {
   const isInput = INPUT_CLASSES.some((each) => each === name);
   const isOutput = OUTPUT_CLASSES.some((each) => each === name);
   const isUnit = !isInput && !isOutput && name !== "requests"; // calls have a count of their own
@@ -68,13 +68,13 @@ function placeOf(name: BillingClass): Place {
   return { counts: [...counts, ...SUMS[name] ?? []], isInput, isOutput, more: more.map(indexOf) };
 }
 
-const PLACES = Object.fromEntries(
-  BILLING_CLASSES.map((name) => [name, placeOf(name)]),
-) as Record<BillingClass, Place>;
+const COUNTS_OF_CLASSES = Object.fromEntries(
+  BILLING_CLASSES.map((name) => [name, countsOfClass(name)]),
+) as Record<BillingClass, CountsOfClass>;
 /** Classes with a count of their own. */
 const COUNTED: readonly (readonly [BillingClass, ClassCount])[] = BILLING_CLASSES.flatMap(
   (name) => {
-    const index = PLACES[name].more.at(-1);
+    const index = COUNTS_OF_CLASSES[name].more.at(-1);
     const count = index === undefined || name === "cacheWrite" ? undefined : CLASS_COUNTS[index];
     return count === undefined ? [] : [[name, count] as const];
   },
@@ -102,17 +102,17 @@ export function addClasses(open: OpenCounts, classes: ClassAmounts, isEstimated:
     const name = key as BillingClass;
     const amount = classes[name] ?? 0;
     if (amount === 0) continue;
-    const place = PLACES[name];
-    for (const count of place.counts) counts[count] += amount;
-    for (const index of place.more) addAt(open, index, amount);
+    const added = COUNTS_OF_CLASSES[name];
+    for (const count of added.counts) counts[count] += amount;
+    for (const index of added.more) addAt(open, index, amount);
     if (!isEstimated) continue;
-    if (place.isInput) counts.estimatedInput += amount;
-    if (place.isOutput) counts.estimatedOutput += amount;
+    if (added.isInput) counts.estimatedInput += amount;
+    if (added.isOutput) counts.estimatedOutput += amount;
   }
 }
 
 /** Adds a cost that a provider stated to the counts of a row, in 10^-10 of the currency. */
-export function addStated(open: OpenCounts, cost: number): void {
+export function addStatedCost(open: OpenCounts, cost: number): void {
   if (cost > 0) addAt(open, indexOf("statedCost"), cost);
 }
 

@@ -115,12 +115,14 @@ export interface UsageNames {
   readonly plan?: string | undefined;
   /** The tariff of its calls, as `tariff.ts` writes it. Not set for the standard tariff. */
   readonly tariff?: string | undefined;
+  /** The attribution of its calls, as `attributed.ts` writes it. Not set for calls without one. */
+  readonly attribution?: string | undefined;
 }
 
 /** The operation of rows without one: at that time it was the only counted operation. */
 export const UNNAMED_OPERATION = "chat.completions";
 
-/** The usage of one key, provider, model, operation and tariff in one hour or day. */
+/** The usage of one key, provider, model, operation, tariff and attribution in one hour or day. */
 export interface UsageRow extends UsageNames {
   /** Start of the hour or day, milliseconds since 1970. */
   readonly at: number;
@@ -133,7 +135,7 @@ export interface UsageRow extends UsageNames {
 }
 
 /** Name for models or keys that are counted together, because there are too many to count each. */
-export const OTHER = "(other)";
+export const OTHER_NAME = "(other)";
 /**
  * Maximum number of models of a key that are counted by name in an hour or day, apart from models
  * with a price. A model counts once per operation.
@@ -226,6 +228,19 @@ export interface UsageStore {
 /** Usage can't be read. Its message is for the operator. */
 export class UsageUnavailable extends Error {
   override readonly name = "UsageUnavailable";
+}
+
+/**
+ * Reads a list of counts, in the order of {@link USAGE_COUNTS}, then of further counts. Zeros at
+ * its end can be missing.
+ */
+export function readCounts(list: readonly number[]): Pick<UsageRow, "counts" | "more"> {
+  const counts = noCounts();
+  for (const [index, name] of USAGE_COUNTS.entries()) counts[name] = list[index] ?? 0;
+  return {
+    counts,
+    more: list.length > USAGE_COUNTS.length ? list.slice(USAGE_COUNTS.length) : undefined,
+  };
 }
 
 /**

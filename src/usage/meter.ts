@@ -5,10 +5,12 @@
  * @module
  */
 import { NEVER_SENT } from "../errors/upstream_errors.ts";
+import type { Dimension } from "../config/dimensions.ts";
 import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { PricedModel } from "../config/price_book.ts";
 import type { Price } from "../config/prices.ts";
+import type { UsageBounds } from "../config/usage.ts";
 import {
   isPlausible,
   partsOf,
@@ -19,10 +21,11 @@ import {
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver, RestatedCall } from "../exchange/observer.ts";
 import { isSuccess } from "../http/message.ts";
-import { addClasses, addStated } from "./classes.ts";
+import { writeAttribution } from "./attributed.ts";
+import { addClasses, addStatedCost } from "./classes.ts";
 import {
   HOUR_MS,
-  OTHER,
+  OTHER_NAME,
   type Rest,
   ROWS_A_BATCH,
   type UsageBatch,
@@ -42,13 +45,15 @@ const FLUSH_MS = 1000;
  * Attempts at one batch while the gateway closes, and the pause between them: five seconds.
  * Milliseconds.
  */
-const [CLOSE_TRIES, CLOSE_PAUSE_MS] = [20, 250];
+const CLOSE_TRIES = 20;
+const CLOSE_PAUSE_MS = 250;
 /** Maximum number of a provider's models that are remembered as existing. */
 const MAX_KNOWN = 1000;
 /** Maximum number of tariffs that are counted by name. */
 const MAX_TARIFFS = 1000;
+const NO_DIMENSIONS: ReadonlySet<Dimension> = new Set();
 /** The tariff of all further calls whose cost was stated. */
-const UNKNOWN_STATED = `${OTHER},,,stated`;
+const UNKNOWN_STATED = `${OTHER_NAME},,,stated`;
 /** Number of decimals of a stated cost that are counted. */
 const STATED_DECIMALS = 10;
 
@@ -66,8 +71,8 @@ function toStated(text: string): number | undefined {
 /** The facts of a call that counts depend on. */
 type CountedRecord = Pick<
   ExchangeRecord,
-  | ("startedAt" | "durationMs" | "outcome" | "status" | "isEstimated")
-  | ("keyId" | "team" | "plan" | "provider" | "replica" | "operation" | "model")
+  | ("startedAt" | "durationMs" | "outcome" | "status" | "code" | "isEstimated")
+  | ("keyId" | "team" | "plan" | "attribution" | "provider" | "replica" | "operation" | "model")
 >;
 
 /** True for a call that can have used tokens. A call that the gateway refused has used none. */
@@ -94,7 +99,7 @@ function countBilled(counts: UsageCounts, { outcome, isEstimated }: CountedRecor
 }
 
 /** Counts a call whose usage is unknown. */
-function countUnbilled(counts: UsageCounts, { outcome, status, code }: ExchangeRecord): void {
+function countUnbilled(counts: UsageCounts, { outcome, status, code }: CountedRecord): void {
   counts.requests++;
   const isTurnedDown = outcome === "upstream_error" && !isSuccess(status);
   if (isTurnedDown || NEVER_SENT.has(code)) counts.failed++;
@@ -109,6 +114,10 @@ export interface UsageMeterOptions {
   readonly rest: Rest;
   /** Models that always have their own row: those with a price. */
   readonly listed: ReadonlySet<string>;
+  /** Dimensions of attribution that are counted. Default: none. */
+  readonly dimensions?: ReadonlySet<Dimension>;
+  /** Bounds of stored usage. Default: the built-in ones. */
+  readonly keep?: UsageBounds;
   /** Finds the price of a model, which names the facts to keep. Default: none has a price. */
   readonly findPrice?: (called: PricedModel) => Price | undefined;
 }
@@ -161,17 +170,19 @@ export class UsageMeter implements ExchangeObserver {
     this.#flushLater();
   }
 
-  /** Replaces an estimate by the usage that the provider stated later, in the same hour. */
+  /** Replaces an estimate, or none, by the usage that was stated later, in the same hour. */
   restated({ estimate, stated, ...call }: RestatedCall): void {
-    const model = call.model === "" ? OTHER : call.model;
+    const model = call.model === "" ? OTHER_NAME : call.model;
     const record: CountedRecord = { ...call, model, status: 200, outcome: "ok" };
     const names = this.#namesOf(record);
     if (names === undefined || !isPlausible(stated)) return;
     const endedAt = call.startedAt + call.durationMs;
     const hour = endedAt - endedAt % HOUR_MS;
     const table = this.#tableOf(hour);
-    const estimated = new UsageTable(this.#options.listed);
-    this.#addUsage(estimated, names, { ...record, isEstimated: true }, estimate);
+    const { listed, keep } = this.#options;
+    const estimated = new UsageTable(listed, MAX_ROWS, keep?.maxAttributed);
+    if (estimate === undefined) countUnbilled(estimated.open(names).counts, record);
+    else this.#addUsage(estimated, names, { ...record, isEstimated: true }, estimate);
     for (const row of estimated.rowsAt(hour)) table.subtract(row);
     this.#addUsage(table, names, record, stated);
     this.#flushLater();
@@ -216,20 +227,22 @@ export class UsageMeter implements ExchangeObserver {
 
   /**
    * Returns the names to count a call under; `undefined` for a call that is not counted. A call
-   * without a model counts under {@link OTHER}.
+   * without a model counts under {@link OTHER_NAME}.
    */
   #namesOf(record: CountedRecord): UsageNames | undefined {
     const { keyId, provider, replica, operation, plan } = record;
-    const model = record.model ?? (replica === undefined ? undefined : OTHER);
+    const model = record.model ?? (replica === undefined ? undefined : OTHER_NAME);
     if (keyId === undefined || provider === undefined) return undefined;
     if (operation === undefined || model === undefined) return undefined;
     const known = this.#nameOf({ provider }, model, isSuccess(record.status));
     const team = keyId.startsWith(TOKEN_ID_PREFIX) ? record.team : undefined; // see UsageNames
-    return { key: keyId, provider, model: known, operation, team, plan };
+    const { dimensions = NO_DIMENSIONS } = this.#options;
+    const attribution = writeAttribution(record.attribution, dimensions);
+    return { key: keyId, provider, model: known, operation, team, plan, attribution };
   }
 
   /**
-   * Returns the name to count a model under: {@link OTHER} for a model that was never answered for.
+   * Returns the name to count a model under: {@link OTHER_NAME} for a model that was never answered for.
    */
   #nameOf(
     { provider }: Pick<UsageNames, "provider">,
@@ -238,7 +251,7 @@ export class UsageMeter implements ExchangeObserver {
   ): string {
     let known = this.#known.get(provider);
     if (known?.has(model) || this.#options.listed.has(model)) return model;
-    if (!isAnswered) return OTHER;
+    if (!isAnswered) return OTHER_NAME;
     if (known === undefined) this.#known.set(provider, known = new Set());
     if (known.size < MAX_KNOWN) known.add(model);
     return model;
@@ -262,7 +275,7 @@ export class UsageMeter implements ExchangeObserver {
       else addClasses(open, part.classes, isEstimated);
       if (index++ !== requested) continue;
       countBilled(open.counts, record);
-      if (stated !== undefined) addStated(open, stated);
+      if (stated !== undefined) addStatedCost(open, stated);
     }
   }
 
@@ -289,7 +302,9 @@ export class UsageMeter implements ExchangeObserver {
   #tariffOf(text: string): string {
     const found = this.#tariffs.get(text);
     if (found !== undefined) return found;
-    if (this.#tariffs.size >= MAX_TARIFFS) return text.endsWith(",stated") ? UNKNOWN_STATED : OTHER;
+    if (this.#tariffs.size >= MAX_TARIFFS) {
+      return text.endsWith(",stated") ? UNKNOWN_STATED : OTHER_NAME;
+    }
     this.#tariffs.set(text, text);
     return text;
   }
@@ -301,7 +316,8 @@ export class UsageMeter implements ExchangeObserver {
     // keys together.
     let rows = this.#leaving?.rows ?? 0;
     for (const table of this.#waiting.values()) rows += table.rows;
-    const made = new UsageTable(this.#options.listed, Math.max(0, MAX_ROWS - rows));
+    const { listed, keep } = this.#options;
+    const made = new UsageTable(listed, Math.max(0, MAX_ROWS - rows), keep?.maxAttributed);
     this.#waiting.set(hour, made);
     return made;
   }

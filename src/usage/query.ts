@@ -3,11 +3,13 @@
  *
  * @module
  */
+import { type Dimension, DIMENSIONS } from "../config/dimensions.ts";
 import type { UsageConfig } from "../config/usage.ts";
+import { valueOfDimension } from "./attributed.ts";
 import { DAY_MS, STEP_MS, type UsageRange, type UsageRow, type UsageStep } from "./counts.ts";
 
 /** Dimensions that usage can be grouped by. */
-export const USAGE_PARTS = [
+export const USAGE_DIMENSIONS = [
   "key",
   "team",
   "provider",
@@ -15,20 +17,25 @@ export const USAGE_PARTS = [
   "operation",
   "tariff",
   "class",
+  "user",
+  "session",
+  "agent",
+  "client",
+  "project",
   "month",
   "day",
   "hour",
 ] as const;
 /** A dimension that usage can be grouped by. */
-export type UsagePart = typeof USAGE_PARTS[number];
+export type UsageDimension = typeof USAGE_DIMENSIONS[number];
 /** A dimension that is a time. */
-export type TimePart = "month" | "day" | "hour";
+export type TimeDimension = "month" | "day" | "hour";
 /** Dimensions that are times: a query has at most one of them. */
-export const TIME_PARTS: readonly TimePart[] = ["month", "day", "hour"];
+export const TIME_DIMENSIONS: readonly TimeDimension[] = ["month", "day", "hour"];
 
 /** True if a dimension is a time. */
-export function isTimePart(part: UsagePart): part is TimePart {
-  return TIME_PARTS.some((each) => each === part);
+export function isTimeDimension(part: UsageDimension): part is TimeDimension {
+  return TIME_DIMENSIONS.some((each) => each === part);
 }
 
 /** Sums that the rows of a report can be ordered by, the largest first. */
@@ -47,13 +54,17 @@ export const USAGE_ORDERS = [
 /** A sum that the rows of a report can be ordered by. */
 export type UsageOrder = typeof USAGE_ORDERS[number];
 
+/** Values of attribution, by dimension. */
+type AttributionSelection = { readonly [Name in Dimension]?: string | undefined };
+
 /** The selected rows. */
-export interface UsageSelection {
+export interface UsageSelection extends AttributionSelection {
   /** Milliseconds since 1970. Default: `lastMs` before the end. */
   readonly from?: number | undefined;
   /** Milliseconds since 1970. Default: now. */
   readonly to?: number | undefined;
-  readonly lastMs: number;
+  /** Milliseconds. Default: a week; for a report by month, all days that are kept. */
+  readonly lastMs?: number | undefined;
   /** Only rows of this key, team, provider, model or operation. */
   readonly key?: string | undefined;
   readonly team?: string | undefined;
@@ -64,7 +75,7 @@ export interface UsageSelection {
 
 /** A query for a report. */
 export interface UsageQuery extends UsageSelection {
-  readonly by: readonly UsagePart[];
+  readonly by: readonly UsageDimension[];
   /** The sum that rows are ordered by, after their time. */
   readonly sort: UsageOrder;
   /**
@@ -95,6 +106,9 @@ export class UsageRefusal extends Error {
   }
 }
 
+/** Time of a report that names none. Milliseconds. */
+const DEFAULT_LAST_MS = 7 * DAY_MS;
+
 const toDays = (ms: number): string => `${Math.floor(ms / DAY_MS)} days`;
 
 /**
@@ -105,11 +119,12 @@ const toDays = (ms: number): string => `${Math.floor(ms / DAY_MS)} days`;
  */
 export function toRange(
   selection: UsageSelection,
-  by: readonly UsagePart[],
+  by: readonly UsageDimension[],
   { hoursMs, daysMs }: UsageConfig,
   now: number,
 ): UsageRange {
-  const { from: wanted, lastMs, key } = selection;
+  const { from: wanted, key } = selection;
+  const { lastMs = by.includes("month") ? daysMs : DEFAULT_LAST_MS } = selection;
   const to = selection.to ?? now;
   const from = wanted ?? to - lastMs;
   if (from >= to) {
@@ -143,7 +158,10 @@ export function toRange(
 /** True if a row matches the selection. Its team is not compared. */
 export function isWanted(row: UsageRow, selection: UsageSelection): boolean {
   const { key, provider, model, operation } = selection;
-  return (key === undefined || row.key === key) &&
+  const isAttributed = DIMENSIONS.every((name) =>
+    selection[name] === undefined || valueOfDimension(row.attribution, name) === selection[name]
+  );
+  return isAttributed && (key === undefined || row.key === key) &&
     (provider === undefined || row.provider === provider) &&
     (model === undefined || row.model === model) &&
     (operation === undefined || row.operation === operation);

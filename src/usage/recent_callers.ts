@@ -39,6 +39,10 @@ function byId(one: Seen, other: Seen): number {
   return one.id < other.id ? -1 : 1;
 }
 
+function startOfHour(time: number): number {
+  return Math.floor(time / HOUR_MS) * HOUR_MS;
+}
+
 /**
  * Finds callers, in one pass and in turns. The limit bounds the memory, regardless of the number of
  * callers. If a caller used two wanted plans in the same hour, either can be returned.
@@ -54,13 +58,13 @@ export async function readRecentCallers(
     key.startsWith(TOKEN_ID_PREFIX) && key > after && (id === undefined || key === id);
   let found = new Map<string, Seen>();
   const first = () => Array.from(found.values()).sort(byId).slice(0, limit);
-  const hourOf = (time: number) => Math.floor(time / HOUR_MS) * HOUR_MS;
   let sinceRest = 0;
-  const hours = { from: hourOf(from), to: hourOf(now()) + HOUR_MS };
+  const hours = { from: startOfHour(from), to: startOfHour(now()) + HOUR_MS };
   for await (const rows of usage.read({ step: "hour", ...hours, key: id })) {
     for (const { at, key, team, plan } of rows) {
       if (plan === undefined || !isAsked(key) || !isWanted(key, plan)) continue;
-      if (at >= (found.get(key)?.at ?? 0)) found.set(key, { id: key, team, plan, at });
+      const before = found.get(key);
+      if (before === undefined || at >= before.at) found.set(key, { id: key, team, plan, at });
       // Dropping is safe: each dropped caller has at least `limit` callers before it.
       if (found.size > 2 * limit) found = new Map(first().map((each) => [each.id, each]));
     }

@@ -9,7 +9,7 @@ import { ROWS_A_TURN, STEP_MS, type UsageRow, type UsageStep } from "./counts.ts
 import type { UsageReportParts } from "./report.ts";
 import { RowPricing } from "./row_cost.ts";
 import { addRow, type Group, newGroup, tokensOf } from "./sums.ts";
-import { Teams } from "./teams.ts";
+import { TeamLookup } from "./teams.ts";
 
 /** The keys to sum: one key, or all keys that are currently in a team. */
 export interface RecentSubject {
@@ -39,22 +39,19 @@ export interface RecentUse {
 }
 
 /** Running sums of one subject. */
-interface Growing {
-  readonly from: number;
+interface Growing extends RecentSubject {
   readonly group: Group;
   since: number | undefined;
 }
 
 /** Indexes sums by the id of their key or team. */
-function indexOf(
-  subjects: readonly RecentSubject[],
-  growing: readonly Growing[],
-  kind: RecentSubject["kind"],
-) {
+function indexOf(growing: readonly Growing[], kind: RecentSubject["kind"]) {
   const index = new Map<string, Growing[]>();
-  for (const [at, { kind: each, id }] of subjects.entries()) {
-    const one = growing[at];
-    if (each === kind && one !== undefined) index.set(id, [...index.get(id) ?? [], one]);
+  for (const one of growing) {
+    if (one.kind !== kind) continue;
+    const others = index.get(one.id);
+    if (others === undefined) index.set(one.id, [one]);
+    else others.push(one);
   }
   return index;
 }
@@ -88,14 +85,17 @@ export async function readRecentUse(
   step: UsageStep,
 ): Promise<readonly RecentUse[]> {
   const { usage, config, keys, now, rest } = parts;
-  const growing = subjects.map(({ from }): Growing => ({
+  const growing = subjects.map(({ kind, id, from }): Growing => ({
+    kind,
+    id,
     from: startOf(from, step),
     group: newGroup([]),
     since: undefined,
   }));
-  const [ofKeys, ofTeams] = [indexOf(subjects, growing, "key"), indexOf(subjects, growing, "team")];
+  const ofKeys = indexOf(growing, "key");
+  const ofTeams = indexOf(growing, "team");
   const pricing = new RowPricing(config);
-  const teams = new Teams(keys);
+  const teams = new TeamLookup(keys);
   const add = (all: readonly Growing[] = [], row: UsageRow) => {
     for (const one of all) {
       if (row.at < one.from) continue;

@@ -5,7 +5,9 @@
  *
  * @module
  */
+import { type Attribution, isDimension } from "../config/dimensions.ts";
 import type { Config } from "../config/config.ts";
+import { readAttributed, valueOfDimension } from "./attributed.ts";
 import {
   type Rest,
   ROWS_A_TURN,
@@ -14,31 +16,31 @@ import {
   type UsageStore,
 } from "./counts.ts";
 import {
-  isTimePart,
+  isTimeDimension,
   isWanted,
   toRange,
+  type UsageDimension,
   type UsageExportQuery,
-  type UsagePart,
   type UsageQuery,
   UsageRefusal,
 } from "./query.ts";
 import { compareGroups, readCursor, toCursor } from "./report_order.ts";
 import { RowPricing } from "./row_cost.ts";
 import { addRow, type Group, newGroup, toSums, type UsageSums } from "./sums.ts";
-import { type KeyNames, Teams } from "./teams.ts";
+import { type KeyNames, TeamLookup } from "./teams.ts";
 import { FirstItems, keepTop } from "./top_groups.ts";
 import { inParts } from "./usage_memory.ts";
 import { WideMap } from "./wide_map.ts";
 
 /** One row of a report: its values of the dimensions, and its sums. */
-export type UsageLine = UsageSums & Partial<Readonly<Record<UsagePart | "name", string>>>;
+export type UsageLine = UsageSums & Partial<Readonly<Record<UsageDimension | "name", string>>>;
 
 /** A report of usage. */
 export interface UsageReport {
   /** Start and end of the report, in whole hours or days, ISO 8601 in UTC. */
   readonly from: string;
   readonly to: string;
-  readonly by: readonly UsagePart[];
+  readonly by: readonly UsageDimension[];
   readonly currency: string;
   /** Backend that stores usage. */
   readonly backend: UsageStore["backend"];
@@ -51,7 +53,7 @@ export interface UsageReport {
 }
 
 /** One row of an export. */
-export type UsageExportRow = UsageSums & {
+export type UsageExportRow = UsageSums & Attribution & {
   /** Period of the row, and its start, ISO 8601 in UTC. */
   readonly step: UsageRange["step"];
   readonly from: string;
@@ -84,11 +86,12 @@ export interface UsageReportParts {
 const MAX_GROUPS = 1_000_000;
 
 /** Returns the value of a dimension. The class is not known here: its place is empty. */
-function nameOf(part: UsagePart, row: UsageRow, teams: Teams): string {
+function nameOf(part: UsageDimension, row: UsageRow, teams: TeamLookup): string {
   if (part === "team") return teams.of(row);
   if (part === "tariff") return row.tariff ?? STANDARD;
   if (part === "class") return "";
-  if (!isTimePart(part)) return row[part];
+  if (isDimension(part)) return valueOfDimension(row.attribution, part);
+  if (!isTimeDimension(part)) return row[part];
   const time = new Date(row.at).toISOString();
   return part === "hour" ? `${time.slice(0, 13)}:00Z` : time.slice(0, part === "day" ? 10 : 7);
 }
@@ -162,7 +165,7 @@ export class UsageReports {
     const { step } = range;
     const { currency } = config;
     const pricing = new RowPricing(config);
-    const teams = new Teams(keys);
+    const teams = new TeamLookup(keys);
     for await (const rows of usage.read(range)) {
       const asked = rows.filter((row) => isWanted(row, query));
       await teams.learn(asked);
@@ -170,7 +173,7 @@ export class UsageReports {
         ? asked
         : asked.filter((row) => teams.of(row) === query.team);
       if (wanted.length > 0) {
-        yield wanted.map((row) => {
+        const exported = wanted.map((row) => {
           const { at, key, provider, model, operation, tariff = "" } = row;
           const group = newGroup([]);
           addRow(group, row, pricing.costOf(row));
@@ -185,8 +188,11 @@ export class UsageReports {
             ...toSums(group),
             currency,
             tariff,
+            ...readAttributed(row.attribution),
           };
         });
+        await rest(); // to write them is as much work as to add them up
+        yield exported;
       }
       await rest(); // needed too if none of many rows is wanted
     }
@@ -208,7 +214,7 @@ export class UsageReports {
       if (group === undefined) groups.add(id, group = newGroup(names));
       return group;
     };
-    const teams = new Teams(keys);
+    const teams = new TeamLookup(keys);
     let sinceRest = 0;
     for await (const all of usage.read(range)) {
       const asked = all.filter((row) => isWanted(row, query));
@@ -238,7 +244,7 @@ export class UsageReports {
   }
 
   /** Creates the rows of the report. Keys have their display names if these can be looked up. */
-  async #toLines(by: readonly UsagePart[], groups: readonly Group[]): Promise<UsageLine[]> {
+  async #toLines(by: readonly UsageDimension[], groups: readonly Group[]): Promise<UsageLine[]> {
     const { keys, rest } = this.#parts;
     const keyIndex = by.indexOf("key");
     const lines: UsageLine[] = [];

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { isTimePart, type UsagePart, type UsageQuery, UsageRefusal } from "./query.ts";
+import { isTimeDimension, type UsageDimension, type UsageQuery, UsageRefusal } from "./query.ts";
 import { type Group, newGroup, tokensOf, valueOf } from "./sums.ts";
 
 /** The part of a report's query that determines the order of the rows. */
@@ -16,15 +16,18 @@ function compareTexts(one = "", other = ""): number {
 
 /** Returns the order of rows: by time, then those with the largest sum first. */
 export function compareGroups({ by, sort }: Ordering): (one: Group, other: Group) => number {
-  const time = by.findIndex(isTimePart);
+  const time = by.findIndex(isTimeDimension);
   return (one, other) => {
     const inTime = time < 0 ? 0 : compareTexts(one.names[time], other.names[time]);
     if (inTime !== 0) return inTime;
-    const [first, second] = [valueOf(one, sort), valueOf(other, sort)];
+    const first = valueOf(one, sort);
+    const second = valueOf(other, sort);
     if (first !== second) return first > second ? -1 : 1;
-    return tokensOf(other.counts) - tokensOf(one.counts) ||
-      other.counts.requests - one.counts.requests ||
-      compareTexts(one.names.join("\n"), other.names.join("\n"));
+    const inTokens = tokensOf(other.counts) - tokensOf(one.counts);
+    if (inTokens !== 0) return inTokens;
+    const inRequests = other.counts.requests - one.counts.requests;
+    if (inRequests !== 0) return inRequests;
+    return compareTexts(one.names.join("\n"), other.names.join("\n"));
   };
 }
 
@@ -85,9 +88,9 @@ export function readCursor(query: Ordering & Pick<UsageQuery, "after">): Group |
 }
 
 /** Returns the names of a group without its time. */
-export function withoutTime(by: readonly UsagePart[], { names }: Group): readonly string[] {
+export function withoutTime(by: readonly UsageDimension[], { names }: Group): readonly string[] {
   return names.filter((_, index) => {
     const part = by[index];
-    return part !== undefined && !isTimePart(part);
+    return part !== undefined && !isTimeDimension(part);
   });
 }

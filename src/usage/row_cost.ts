@@ -8,7 +8,7 @@ import { type CallCost, costByClass, type CostClass, costOf } from "../config/co
 import { PriceBook } from "../config/price_book.ts";
 import type { Price } from "../config/prices.ts";
 import type { BillingClass, ClassAmounts } from "../exchange/billing.ts";
-import { addClasses, addStated, isTokenClass, moreOf, toClasses } from "./classes.ts";
+import { addClasses, addStatedCost, isTokenClass, moreOf, toClasses } from "./classes.ts";
 import { noCounts, type UsageRow } from "./counts.ts";
 import { readTariff, type StoredTariff, timeOf } from "./tariff.ts";
 import type { OpenCounts } from "./usage_table.ts";
@@ -47,6 +47,11 @@ function needsPrice({ requests: _, ...classes }: ClassAmounts): ClassAmounts | u
   return Object.keys(classes).length === 0 ? undefined : classes;
 }
 
+/** Returns whether some amounts have more classes than others. */
+function hasMore(amounts: ClassAmounts | undefined, others: ClassAmounts): boolean {
+  return amounts !== undefined && Object.keys(amounts).length > Object.keys(others).length;
+}
+
 /** Computes costs. Each price is looked up once. */
 export class RowPricing {
   readonly #config: PricedConfig;
@@ -71,7 +76,7 @@ export class RowPricing {
     const classes = toClasses(row);
     const stated = moreOf(row.more, "statedCost");
     if (stated > 0) {
-      const part = toPart(row, (open) => addStated(open, stated));
+      const part = toPart(row, (open) => addStatedCost(open, stated));
       const cost = isStated ? toStatedCost(part) : NOTHING;
       yield { name: "stated", amount: stated, row: part, cost };
     }
@@ -112,8 +117,7 @@ export class RowPricing {
     if (amount === undefined) return { ...NOTHING, unpriced: needed };
     // A fee of nothing for calls alone is not a cost: their tokens are unknown, or free.
     if (needed === undefined && amount === 0n) return NOTHING;
-    const isPriced = unpriced === undefined || amount > 0n ||
-      Object.keys(needed ?? {}).length > Object.keys(unpriced).length;
+    const isPriced = unpriced === undefined || amount > 0n || hasMore(needed, unpriced);
     if (!isPriced) return { ...NOTHING, unpriced };
     return { amount, classes: costs, estimated: estimatedOf(row, price, stored), unpriced };
   }

@@ -38,13 +38,13 @@ export type ClassSums = { readonly [Name in ClassCount]?: number } & {
   /** Amounts that have no price, by billing class. */
   readonly unpricedClasses?: ClassAmounts;
   /** The amount and the cost of each class, and the cost that providers stated. */
-  readonly classes: Readonly<Partial<Record<CostClass, ClassSum>>>;
+  readonly classes: Readonly<Partial<Record<CostClass, CountedClass>>>;
   /** The amount of the class, in a report by class. */
   readonly amount?: number;
 };
 
 /** The sum of one class. */
-export interface ClassSum {
+export interface CountedClass {
   /** Tokens, calls, characters or milliseconds; of `stated`, 10^-10 of the currency. */
   readonly amount: number;
   /** Exact cost of the amount that has a price, as a decimal number; `null` if none has one. */

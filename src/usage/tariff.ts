@@ -107,18 +107,17 @@ const readName = (text: string): string =>
   text.replace(/%([0-9a-f]{4})/g, (_, code: string) => String.fromCharCode(parseInt(code, 16)));
 
 function toContext(context: number, ends: readonly number[]): string {
-  const end = context < (ends[0] ?? Infinity) ? 0 : ends.findLast((each) => each <= context) ?? 0;
-  if (end === 0) return "";
+  const end = ends.findLast((each) => each <= context);
+  if (end === undefined || end === 0) return "";
   return (end - 1) % 1000 === 0 ? `${(end - 1) / 1000}k` : String(end);
 }
 
 function toTimeOfDay(at: number, { times, moments }: Distinctions): string {
   if (times.length === 0 && moments.length === 0) return "";
   const day = at - at % DAY_MS;
-  const last = Math.max(
-    times.findLast((time) => day + time <= at) ?? 0,
-    (moments.findLast((moment) => moment <= at) ?? 0) - day,
-  );
+  const lastTime = times.findLast((time) => day + time <= at);
+  const lastMoment = moments.findLast((moment) => moment <= at);
+  const last = Math.max(lastTime ?? 0, lastMoment === undefined ? 0 : lastMoment - day);
   if (last <= 0) return "";
   const text = new Date(last).toISOString();
   return `@${text.slice(11, last % MINUTE_MS === 0 ? 16 : 19)}`;

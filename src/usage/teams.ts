@@ -5,7 +5,7 @@
  * @module
  */
 import { type KeyConfig, TOKEN_ID_PREFIX } from "../config/key.ts";
-import { OTHER, type UsageRow, UsageUnavailable } from "./counts.ts";
+import { OTHER_NAME, type UsageRow, UsageUnavailable } from "./counts.ts";
 import { WideMap } from "./wide_map.ts";
 
 /** Team of removed keys, and of keys without a team. */
@@ -20,7 +20,7 @@ export interface KeyNames {
 }
 
 /** The teams of keys. Each is looked up once. */
-export class Teams {
+export class TeamLookup {
   readonly #keys: KeyNames;
   readonly #teams = new WideMap<string>();
 
@@ -40,7 +40,7 @@ export class Teams {
       ),
     );
     const found = await Promise.all(Array.from(unknown, async (id) => {
-      if (id === OTHER) return [id, OTHER] as const;
+      if (id === OTHER_NAME) return [id, OTHER_NAME] as const;
       if (id.startsWith(TOKEN_ID_PREFIX)) return [id, TOKENS] as const;
       const key = await this.#keys.get(id);
       return [id, key === undefined ? REMOVED : key.team ?? NONE] as const;

@@ -5,8 +5,8 @@
  *
  * @module
  */
-import { OTHER, type Rest } from "./counts.ts";
-import { isTimePart, type UsageOrder, type UsagePart } from "./query.ts";
+import { OTHER_NAME, type Rest } from "./counts.ts";
+import { isTimeDimension, type UsageDimension, type UsageOrder } from "./query.ts";
 import { compareGroups, withoutTime } from "./report_order.ts";
 import { addGroup, type Group, newGroup } from "./sums.ts";
 import { inParts } from "./usage_memory.ts";
@@ -59,7 +59,9 @@ export class FirstItems<Item> {
   #rise(index: number): void {
     const heap = this.#heap;
     for (let parent = (index - 1) >> 1; index > 0; parent = (index - 1) >> 1) {
-      const [upper, lower] = [heap[parent] as Item, heap[index] as Item]; // both are in the heap
+      // Both are in the heap
+      const upper = heap[parent] as Item;
+      const lower = heap[index] as Item;
       if (this.#compare(upper, lower) >= 0) return;
       [heap[parent], heap[index]] = [lower, upper];
       index = parent;
@@ -75,7 +77,9 @@ export class FirstItems<Item> {
       if (right < heap.length && this.#compare(heap[right] as Item, heap[child] as Item) > 0) {
         child = right;
       }
-      const [upper, lower] = [heap[index] as Item, heap[child] as Item]; // both are in the heap
+      // Both are in the heap
+      const upper = heap[index] as Item;
+      const lower = heap[child] as Item;
       if (this.#compare(upper, lower) >= 0) return;
       [heap[index], heap[child]] = [lower, upper];
       index = child;
@@ -92,13 +96,13 @@ function addTo(groups: WideMap<Group>, names: readonly string[], more: Group): v
 }
 
 /**
- * Keeps the largest groups, over all times. Adds up the others as {@link OTHER}, for each time.
+ * Keeps the largest groups, over all times. Adds up the others as {@link OTHER_NAME}, for each time.
  *
  * @param query The dimensions, the sum to compare, and the number of groups to keep
  */
 export async function keepTop(
   groups: WideMap<Group>,
-  query: { by: readonly UsagePart[]; sort: UsageOrder; top: number },
+  query: { by: readonly UsageDimension[]; sort: UsageOrder; top: number },
   rest: Rest,
 ): Promise<WideMap<Group>> {
   const { by, sort, top } = query;
@@ -113,9 +117,9 @@ export async function keepTop(
     await rest();
   }
   const kept = new Set(Array.from(first.drain(), ({ names }) => names.join("\0")));
-  const isTime = by.map(isTimePart);
+  const isTime = by.map(isTimeDimension);
   const toOthers = ({ names }: Group) =>
-    names.map((name, at) => isTime[at] === true ? name : OTHER);
+    names.map((name, at) => isTime[at] === true ? name : OTHER_NAME);
   const merged = new WideMap<Group>();
   for (const some of inParts(groups)) {
     for (const [, group] of some) {

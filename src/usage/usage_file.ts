@@ -6,10 +6,9 @@
  */
 import { setImmediate } from "node:timers/promises";
 import { Buffer } from "node:buffer";
-import type { Clock } from "../exchange/clock.ts";
-import { LazyFile, WrittenByLaterVersion } from "../storage/lazy_file.ts";
+import { LazyFile, type LazyFileOptions, WrittenByLaterVersion } from "../storage/lazy_file.ts";
 import type { SharedFile } from "../storage/shared_file.ts";
-import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
+import { DEFAULT_RETENTION, type UsageBounds } from "../config/usage.ts";
 import {
   type UsageBatch,
   type UsageRange,
@@ -17,18 +16,15 @@ import {
   type UsageStore,
   UsageUnavailable,
 } from "./counts.ts";
-import { LaterVersion, readLine, toLine, type UsageLineRead, VERSION_LINE } from "./usage_lines.ts";
+import { LaterVersion, readLine, toFirstLine, toLine, type UsageLineRead } from "./usage_lines.ts";
 import { inParts, UsageBook } from "./usage_memory.ts";
 
 /** Options of the usage file. */
-export interface FileUsageOptions {
-  readonly clock: Clock;
-  /** Receives one line of text if the file can't be written. */
-  readonly report: (text: string) => void;
+export interface FileUsageOptions extends LazyFileOptions {
   /** Models that always have their own row. */
   readonly listed: ReadonlySet<string>;
   /** Times for which usage is kept. Default: the built-in times. */
-  readonly keep?: UsageConfig;
+  readonly keep?: UsageBounds;
 }
 
 const ALL = { from: -Infinity, to: Infinity } as const;
@@ -37,7 +33,8 @@ const LINE_END = 10;
 
 /** Writes one row per line, in turns, so that a large file does not delay streams. */
 async function* toLines(book: UsageBook, unknown: readonly string[]): AsyncIterable<Uint8Array> {
-  if (book.hasTariffs) yield Buffer.from(`${VERSION_LINE}\n`);
+  const first = toFirstLine(book);
+  if (first !== undefined) yield Buffer.from(`${first}\n`);
   for (const step of ["hour", "day"] as const) {
     for (const rows of inParts(book.read({ step, ...ALL }))) {
       yield Buffer.from(rows.map((row) => `${toLine(step, row)}\n`).join(""));
@@ -76,6 +73,7 @@ function* linesOf(
 export class FileUsage implements UsageStore {
   readonly backend = "file";
   readonly #file: LazyFile;
+  readonly #path: string;
   readonly #options: FileUsageOptions;
   /** Usage in the file, and unwritten usage. */
   #book: UsageBook;
@@ -94,6 +92,7 @@ export class FileUsage implements UsageStore {
       written: () => void (this.#unwritten = this.#newBook()),
     };
     this.#file = new LazyFile(file, content, options);
+    this.#path = file.path;
   }
 
   /**
@@ -168,7 +167,8 @@ export class FileUsage implements UsageStore {
     } catch (cause) {
       if (cause instanceof LaterVersion) throw new WrittenByLaterVersion();
       if (!isCut) throw cause;
-      this.#options.report("The file of usage ends within a line: that line is left out");
+      const text = "The file of usage ends within a line: that line is left out";
+      this.#options.report(text, { event: "file_unreadable", file: this.#path });
       return undefined;
     }
   }

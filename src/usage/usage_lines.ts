@@ -1,30 +1,40 @@
 /**
  * Lines of the usage file: `["hour", start, key, provider, model, [counts], operation]`, or
  * `"day"`. In lines of identity tokens, the team and the plan of their claims follow; one of them
- * can be `null`. The tenth element is the tariff; without one, it is the standard tariff.
+ * can be `null`. The tenth element is the tariff; without one, it is the standard tariff. The eleventh
+ * is the attribution. Elements without a value are `null`, or missing at the end.
  *
  * Each version reads the files of the others. The first versions wrote no operation and nine
  * counts. A later version can add counts at the end of the list, and kinds of lines. Both are kept
  * unchanged. A version that changes more begins the file with `["version", N]`. Version 2 has
- * tariffs: version 1 would add up rows of different tariffs. A file without tariffs has no version.
+ * tariffs: version 1 would add up rows of different tariffs. Version 3 has attribution. A file has
+ * the first version that can read it, and none for version 1.
  *
  * @module
  */
 import {
-  noCounts,
+  readCounts,
   UNNAMED_OPERATION,
   USAGE_COUNTS,
-  type UsageCounts,
   type UsageRow,
   type UsageStep,
 } from "./counts.ts";
+import { readFurther, writeFurther } from "./further_names.ts";
 
 /** Number of counts that every version has. */
 const FIRST_COUNTS = 9;
-/** Version of the lines, see above. */
-const VERSION = 2;
-/** The first line of a file with tariffs. */
-export const VERSION_LINE: string = JSON.stringify(["version", VERSION]);
+/** Version of lines with tariffs, see above. */
+const TARIFFS_VERSION = 2;
+/** The last version, of lines with attribution. */
+const VERSION = 3;
+
+/** Returns the first line of a file; `undefined` if every version can read it. */
+export function toFirstLine(
+  rows: { readonly hasTariffs: boolean; readonly hasAttribution: boolean },
+): string | undefined {
+  if (rows.hasAttribution) return JSON.stringify(["version", VERSION]);
+  return rows.hasTariffs ? JSON.stringify(["version", TARIFFS_VERSION]) : undefined;
+}
 
 /** A later version changed the form of the lines. */
 export class LaterVersion extends Error {
@@ -37,21 +47,8 @@ export type UsageLineRead =
   | { readonly step: "version" }
   | { readonly step: "unknown"; readonly line: string };
 
-const isNameOrNone = (value: unknown): value is string | null =>
-  value === null || typeof value === "string";
 const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && Number(value) >= 0;
-
-function readCounts(
-  list: readonly number[],
-): { counts: UsageCounts; more: readonly number[] | undefined } {
-  const counts = noCounts();
-  for (const [index, name] of USAGE_COUNTS.entries()) counts[name] = list[index] ?? 0;
-  return {
-    counts,
-    more: list.length > USAGE_COUNTS.length ? list.slice(USAGE_COUNTS.length) : undefined,
-  };
-}
 
 /**
  * Reads a line without its end.
@@ -72,25 +69,19 @@ export function readLine(line: string): UsageLineRead {
     model,
     list,
     operation = UNNAMED_OPERATION,
-    team = null,
-    plan = null,
-    tariff = null,
+    ...furtherNames
   ]: unknown[] = content;
   if (step === "version" && isCount(at)) {
     if (at > VERSION) throw new LaterVersion();
     return { step: "version" };
   }
   if (step !== "hour" && step !== "day") return { step: "unknown", line };
+  const further = readFurther(furtherNames);
   const isRow = isCount(at) && typeof key === "string" && typeof provider === "string" &&
     typeof model === "string" && typeof operation === "string" &&
-    isNameOrNone(team) && isNameOrNone(plan) && isNameOrNone(tariff) &&
+    further !== undefined &&
     Array.isArray(list) && list.length >= FIRST_COUNTS && list.every(isCount);
   if (!isRow) throw new TypeError("no row of usage");
-  const further = {
-    team: team ?? undefined,
-    plan: plan ?? undefined,
-    tariff: tariff || undefined,
-  };
   return { step, row: { at, key, provider, model, operation, ...further, ...readCounts(list) } };
 }
 
@@ -102,11 +93,8 @@ const notNegative = (count: number): number => Math.max(0, count);
  * they are 0, so that those versions can read the line too.
  */
 export function toLine(step: UsageStep, row: UsageRow): string {
-  const { at, key, provider, model, operation, team, plan, tariff, counts, more = [] } = row;
+  const { at, key, provider, model, operation, counts, more = [] } = row;
   const list = [...USAGE_COUNTS.map((name) => counts[name]), ...more].map(notNegative);
   while (list.length > FIRST_COUNTS && list.at(-1) === 0) list.pop();
-  const further = [team ?? null, plan ?? null, tariff ?? null];
-  while (further.at(-1) === null) further.pop();
-  if (further.length === 1) further.push(null); // every version writes both or none
-  return JSON.stringify([step, at, key, provider, model, list, operation, ...further]);
+  return JSON.stringify([step, at, key, provider, model, list, operation, ...writeFurther(row)]);
 }

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
+import { DEFAULT_RETENTION, type UsageBounds } from "../config/usage.ts";
 import {
   DAY_MS,
   ROWS_A_TURN,
@@ -24,9 +24,9 @@ export class UsageBook {
     day: new Map(),
   };
   readonly #listed: ReadonlySet<string>;
-  readonly #keep: UsageConfig;
+  readonly #keep: UsageBounds;
 
-  constructor(listed: ReadonlySet<string>, keep: UsageConfig = DEFAULT_RETENTION) {
+  constructor(listed: ReadonlySet<string>, keep: UsageBounds = DEFAULT_RETENTION) {
     this.#listed = listed;
     this.#keep = keep;
   }
@@ -42,8 +42,16 @@ export class UsageBook {
 
   /** True if a row has another tariff than the standard one. */
   get hasTariffs(): boolean {
-    const { hour, day } = this.#tables;
-    return [...hour.values(), ...day.values()].some((table) => table.hasTariffs);
+    return this.#allTables().some((table) => table.hasTariffs);
+  }
+
+  /** True if a row has attribution. */
+  get hasAttribution(): boolean {
+    return this.#allTables().some((table) => table.hasAttribution);
+  }
+
+  #allTables(): UsageTable[] {
+    return Object.values(this.#tables).flatMap((tables) => Array.from(tables.values()));
   }
 
   /** Adds the row of an hour to that hour, and to its day. */
@@ -56,7 +64,10 @@ export class UsageBook {
   addTo(step: UsageStep, row: UsageRow): void {
     const tables = this.#tables[step];
     let table = tables.get(row.at);
-    if (table === undefined) tables.set(row.at, table = new UsageTable(this.#listed));
+    if (table === undefined) {
+      table = new UsageTable(this.#listed, MAX_ROWS, this.#keep.maxAttributed);
+      tables.set(row.at, table);
+    }
     table.add(row);
   }
 
@@ -107,7 +118,7 @@ export class MemoryUsage implements UsageStore {
   constructor(
     listed: ReadonlySet<string>,
     now: () => number,
-    keep: UsageConfig = DEFAULT_RETENTION,
+    keep: UsageBounds = DEFAULT_RETENTION,
   ) {
     this.#book = new UsageBook(listed, keep);
     this.#now = now;

@@ -5,12 +5,13 @@
  *
  * @module
  */
+import { DEFAULT_MAX_ROWS } from "../config/attribution.ts";
 import {
   addCounts,
   addMore,
   MAX_MODELS,
   noCounts,
-  OTHER,
+  OTHER_NAME,
   USAGE_COUNTS,
   type UsageCounts,
   type UsageNames,
@@ -31,6 +32,7 @@ interface Entry {
   readonly team: string | undefined;
   readonly plan: string | undefined;
   readonly tariff: string | undefined;
+  readonly attribution: string | undefined;
   readonly counts: UsageCounts;
   more: readonly number[] | undefined;
 }
@@ -50,22 +52,25 @@ interface KeyUse {
    * once per operation.
    */
   models: number;
+  /** Number of rows with attribution by name. */
+  attributed: number;
   index: Map<string, Entry> | undefined;
 }
 
 function indexOf(names: Omit<UsageNames, "key">): string {
-  const { provider, model, operation, team, plan, tariff } = names;
-  return `${operation}\0${provider}\0${model}\0${team}\0${plan}\0${tariff}`;
+  const { provider, model, operation, team, plan, tariff, attribution } = names;
+  return `${operation}\0${provider}\0${model}\0${team}\0${plan}\0${tariff}\0${attribution}`;
 }
 
 function find(use: KeyUse, names: UsageNames): Entry | undefined {
   if (use.index !== undefined) return use.index.get(indexOf(names));
-  const { provider, model, operation, team, plan, tariff } = names;
+  const { provider, model, operation, team, plan, tariff, attribution } = names;
   for (const entry of use.rows) {
     const isSame = entry.model === model && entry.provider === provider &&
       entry.operation === operation && entry.tariff === tariff;
-    const isSameToken = entry.team === team && entry.plan === plan;
-    if (isSame && isSameToken) return entry;
+    const isSameCaller = entry.team === team && entry.plan === plan &&
+      entry.attribution === attribution;
+    if (isSame && isSameCaller) return entry;
   }
   return undefined;
 }
@@ -83,16 +88,24 @@ export class UsageTable {
   readonly #keys = new WideMap<KeyUse>();
   readonly #listed: ReadonlySet<string>;
   readonly #maxRows: number;
+  readonly #maxAttributed: number;
   #rows = 0;
   #hasTariffs = false;
+  #hasAttribution = false;
 
   /**
    * @param listed Models that always have their own row
    * @param maxRows Number of rows after which new rows are counted for all keys together
+   * @param maxAttributed Number of rows of a key with attribution by name
    */
-  constructor(listed: ReadonlySet<string>, maxRows: number = MAX_ROWS) {
+  constructor(
+    listed: ReadonlySet<string>,
+    maxRows: number = MAX_ROWS,
+    maxAttributed: number = DEFAULT_MAX_ROWS,
+  ) {
     this.#listed = listed;
     this.#maxRows = maxRows;
+    this.#maxAttributed = maxAttributed;
   }
 
   /** The number of rows. */
@@ -103,6 +116,11 @@ export class UsageTable {
   /** True if a row has another tariff than the standard one. */
   get hasTariffs(): boolean {
     return this.#hasTariffs;
+  }
+
+  /** True if a row has attribution. */
+  get hasAttribution(): boolean {
+    return this.#hasAttribution;
   }
 
   /**
@@ -128,29 +146,51 @@ export class UsageTable {
   }
 
   #entry(names: UsageNames): Entry {
-    const { key, provider, model, operation, team, plan, tariff } = names;
+    const { key, provider, model, operation, tariff, attribution } = names;
     const use = this.#keys.get(key);
     const found = use && find(use, names);
     if (found !== undefined) return found;
-    if (this.#rows >= this.#maxRows && key !== OTHER) {
-      return this.#entry({ key: OTHER, provider, model, operation, tariff });
+    if (this.#rows >= this.#maxRows && key !== OTHER_NAME) {
+      return this.#entry({ key: OTHER_NAME, provider, model, operation, tariff });
     }
-    const isListed = this.#listed.has(model) || model === OTHER;
+    // These rows have another limit, so that many users do not count as many models.
+    const isNamed = attribution !== undefined && attribution !== OTHER_NAME;
+    if (isNamed && use !== undefined && use.attributed >= this.#maxAttributed) {
+      return this.#entry({ ...names, attribution: OTHER_NAME });
+    }
+    const isListed = isNamed || this.#listed.has(model) || model === OTHER_NAME;
     if (!isListed && use !== undefined && use.models >= MAX_MODELS) {
-      return this.#entry({ ...names, model: OTHER });
+      return this.#entry({ ...names, model: OTHER_NAME });
     }
-    const counts = noCounts();
-    const more = undefined;
-    const entry: Entry = { provider, model, operation, team, plan, tariff, counts, more };
+    return this.#insert(names, { models: isListed ? 0 : 1, attributed: isNamed ? 1 : 0 });
+  }
+
+  /** Inserts a row. @param counted The numbers that it counts in */
+  #insert(names: UsageNames, counted: Pick<KeyUse, "models" | "attributed">): Entry {
+    const { key, provider, model, operation, team, plan, tariff, attribution } = names;
+    const entry: Entry = {
+      provider,
+      model,
+      operation,
+      team,
+      plan,
+      tariff,
+      attribution,
+      counts: noCounts(),
+      more: undefined,
+    };
+    const use = this.#keys.get(key);
     if (use === undefined) {
       // An array that is made with its first row takes 150 bytes less than an array that grows.
-      this.#keys.add(key, { rows: [entry], models: isListed ? 0 : 1, index: undefined });
+      this.#keys.add(key, { rows: [entry], ...counted, index: undefined });
     } else {
       insert(use, entry);
-      if (!isListed) use.models++;
+      use.models += counted.models;
+      use.attributed += counted.attributed;
     }
     this.#rows++;
     this.#hasTariffs ||= tariff !== undefined;
+    this.#hasAttribution ||= attribution !== undefined;
     return entry;
   }
 
@@ -158,8 +198,9 @@ export class UsageTable {
   *rowsAt(at: number): Iterable<UsageRow> {
     for (const [key, { rows }] of this.#keys) {
       for (const entry of rows) {
-        const { provider, model, operation, team, plan, tariff, counts, more } = entry;
-        yield { at, key, provider, model, operation, team, plan, tariff, counts, more };
+        const { provider, model, operation, team, plan, tariff, attribution, counts, more } = entry;
+        const names = { key, provider, model, operation, team, plan, tariff, attribution };
+        yield { at, ...names, counts, more };
       }
     }
   }

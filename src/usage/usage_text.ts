@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { DIMENSIONS } from "../config/dimensions.ts";
 import type { Rest } from "./counts.ts";
 import { toCsvLine } from "./csv.ts";
 import type { UsageExportRow, UsageReport } from "./report.ts";
@@ -43,6 +44,7 @@ const toExportLine = (row: UsageExportRow): string =>
     ...toClassValues(row),
     row.tariff,
     ...toCostValues(row),
+    ...DIMENSIONS.map((name) => row[name]),
   ]);
 
 /**
@@ -53,7 +55,7 @@ export async function* toExportText(
   format: ExportFormat,
   parts: AsyncIterable<readonly UsageExportRow[]>,
 ): AsyncIterable<string> {
-  const names = [...COLUMNS, ...CLASS_COLUMNS, "tariff", ...COST_COLUMNS];
+  const names = [...COLUMNS, ...CLASS_COLUMNS, "tariff", ...COST_COLUMNS, ...DIMENSIONS];
   let head = format === "csv" ? toCsvLine(names) : "";
   const toText = format === "csv" ? toExportLine : toJsonLine;
   for await (const rows of parts) {

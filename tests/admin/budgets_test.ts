@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { BudgetReports, type BudgetView } from "../../src/admin/budget_reports.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { LimitSetSchema } from "../../src/config/limit_set.ts";
+import { TeamDirectory } from "../../src/keys/team_directory.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import {
   DAY_MS,
@@ -209,7 +210,7 @@ describe("the average daily use of a budget", () => {
           }]);
         },
       },
-      teams: { x: { limits } },
+      teams: new TeamDirectory({ x: { limits } }),
       now: () => now,
       rest: () => {
         rests.push(1);
@@ -366,7 +367,7 @@ describe("the average daily use of a budget", () => {
         status: (subject) =>
           Promise.resolve([{ subject, name: "budget", limit: 1e6, used: 1, resetMs: 1 }]),
       },
-      teams: {},
+      teams: new TeamDirectory({}),
       identity: parseConfig({
         providers: { a: { upstream: "https://a.example" } },
         identity: [{

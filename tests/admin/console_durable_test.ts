@@ -33,7 +33,8 @@ needs(["chromium-headless-shell"]).describe("the console's view of durable excha
     await dialog.getByLabel("Its answers are").selectOption("own");
     await dialog.getByLabel("Kept after its end").fill("long");
     await dialog.getByRole("button", { name: "Make the key" }).click();
-    await dialog.getByRole("alert").getByText("durable.keep").waitFor();
+    const kept = dialog.locator(".field", { hasText: "Kept after its end" });
+    await kept.getByRole("alert").getByText("Expected a duration").waitFor();
     await dialog.getByLabel("Kept after its end").fill("1h");
     await dialog.getByLabel("Retries of client libraries").selectOption("true");
     await assertSound(page, "the settings of a key");

@@ -56,13 +56,14 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
   };
   const makeKey = async (name: string): Promise<{ key: string; id: string }> =>
     (await running.call("POST", "/v1/keys", { body: { name } })).json;
-  const callGateway = async (key: string, body = GOOD_BODY): Promise<string> => {
+  const callGateway = async (key: string, body = GOOD_BODY, more = {}): Promise<string> => {
     const response = await fetch(`${running.url}/v1/chat/completions`, {
       method: "POST",
       headers: {
         authorization: "Bearer sk-1",
         "gateway-auth": `Bearer ${key}`,
         "content-type": "application/json",
+        ...more,
       },
       body,
     });
@@ -128,6 +129,12 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     ) {
       await failure.getByText(text).waitFor();
     }
+    const failures = page.getByRole("region", { name: "Failures among these exchanges" });
+    await failures.getByText(/^refused, since \d\d:\d\d:\d\d: without a team 1$/).waitFor();
+    const open = new URLSearchParams((await hash(page)).split("?")[1]).get("open");
+    assert.match(open ?? "", /^[\w-]+$/, "the open exchange is in the address");
+    await page.reload();
+    await failure.getByText("Cause: refused").waitFor();
     await page.getByRole("link", { name: "upstream_unreachable" }).click();
     await untilRows(page, 1);
     assert.equal(await hash(page), "#exchanges?code=upstream_unreachable");
@@ -136,6 +143,22 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     await rows(page).filter({ hasText: "401" }).click();
     await failure.getByText("The caller's request").waitFor();
     assert.ok(!(await page.content()).includes(MARK));
+    watched.assertClean(running.admin);
+  });
+
+  it("shows the attribution of a call, and links to the exchanges of the same user", async () => {
+    const page = await start({ attribution: { user: "x-user", client: "user-agent family" } });
+    const { key } = await makeKey("team");
+    for (const user of ["ann", "bob", "ann"]) {
+      await callGateway(key, GOOD_BODY, { "x-user": user, "user-agent": "opencode/1.18.0" });
+    }
+    await signIn(page);
+    await untilRows(page, 3);
+    await rows(page).first().click();
+    await page.getByRole("link", { name: "opencode" }).waitFor();
+    await page.getByRole("link", { name: "ann" }).click();
+    await untilRows(page, 2);
+    assert.equal(await hash(page), "#exchanges?user=ann");
     watched.assertClean(running.admin);
   });
 
@@ -178,7 +201,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     await page.getByLabel("Took at least").fill("0");
     const shared = await hash(page);
     await page.goto("about:blank");
-    await signIn(page, shared);
+    await page.goto(`${running.admin}/${shared}`); // this tab is signed in
     await untilRows(page, 1);
     assert.equal(await page.getByLabel("Key", { exact: true }).inputValue(), "ADS");
     await rows(page).first().click();

@@ -136,6 +136,10 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
       await page.getByText("3 of them, 3 s behind").waitFor();
       await scope.selectOption("berlin-2");
       await until(async () => await rows.count() === 2, "those of one", AGREE_MS);
+      assert.equal(await page.evaluate(() => location.hash), "#exchanges?gateway=berlin-2");
+      await page.reload();
+      await until(async () => await rows.count() === 2, "those of one again", AGREE_MS);
+      assert.equal(await scope.inputValue(), "berlin-2");
       await open(page, "Traffic");
       await page.getByRole("heading", { name: "Exchanges per second" }).waitFor();
       await scope.selectOption("all");

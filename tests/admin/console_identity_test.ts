@@ -59,7 +59,8 @@ needs(["chromium-headless-shell"]).describe("the console's operators", () => {
     await open(page, "Keys");
     await page.getByRole("button", { name: "Revoke search-team" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
-    await page.getByText("revoked", { exact: true }).waitFor();
+    const keys = page.getByRole("region", { name: "Gateway keys" });
+    await keys.getByText("revoked", { exact: true }).waitFor();
     await ui.running.program.waitFor(/("audit":"revokeKey","who":"jwt:corp:ada")/);
     ui.watched.assertClean(ui.running.admin);
   });

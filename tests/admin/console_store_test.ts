@@ -2,12 +2,29 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { day, duration, rate, span } from "../../src/admin/console/format.ts";
+import {
+  amount,
+  cost,
+  day,
+  duration,
+  exactCost,
+  percent,
+  rate,
+  span,
+} from "../../src/admin/console/format.ts";
 import { Store } from "../../src/admin/console/store.ts";
 import { binOf, type LiveReport, type LiveSecond } from "../../src/observe/live/live_report.ts";
 
 const second = (at: number, exchanges: number): LiveSecond => ({
-  ...{ at, exchanges, errors: { internal_error: 1 }, callers: {}, tokens: 5, outputTokens: 3 },
+  ...{
+    at,
+    exchanges,
+    errors: { internal_error: 1 },
+    callers: {},
+    tokens: 5,
+    estimatedTokens: 2,
+    outputTokens: 3,
+  },
   ...{ duration: [binOf(100), exchanges], firstToken: [], overhead: [] },
   providers: { a: [exchanges, 1] },
   times: { a: { duration: [binOf(100), exchanges], firstToken: [binOf(10), 1] } },
@@ -104,6 +121,29 @@ describe("the console's numbers and times", () => {
       "500 µs",
       "12 ms",
       "1.5 s",
+    ]);
+  });
+
+  it("have no zeros that say nothing, and no unit that rounding makes wrong", () => {
+    const amounts = [0, 0.04, 0.44, 12.4, 9999, 34_000, 5e6, 5_140_000, 999_960, 2e9].map(amount);
+    assert.deepEqual(amounts, [
+      ...["0", "<0.1", "0.4", "12", "9999", "34k", "5M", "5.1M", "1M", "2G"],
+    ]);
+  });
+
+  it("show used money rounded, and a limit of money to the last digit", () => {
+    assert.deepEqual([0, 0.00005, 0.002, 1234.5].map(cost), [
+      "0.00",
+      "<0.0001",
+      "0.0020",
+      "1,234.50",
+    ]);
+    assert.deepEqual([0.00005, 0.5, 50, 9e6].map(exactCost), ["0.00005", "0.5", "50", "9,000,000"]);
+  });
+
+  it("show a share as a multiple once percent says nothing", () => {
+    assert.deepEqual([0, 0.0001, 0.041, 0.5, 0.9996, 1, 9.5, 1800].map(percent), [
+      ...["0 %", "<0.1 %", "4.1 %", "50 %", ">99 %", "100 %", "950 %", "1800 times"],
     ]);
   });
 

@@ -12,10 +12,44 @@ const MARK = "a-mark-that-only-the-content-holds";
 needs(["chromium-headless-shell"]).describe("the console's view of traffic", () => {
   const ui = useConsole();
 
+  it("has whole minutes on the time axis of five minutes", async () => {
+    const page = await ui.start({ keys: [{ id: "own", key: OWN_KEY }] });
+    await page.addInitScript(() => {
+      const drawn: string[] = [];
+      Object.assign(globalThis, { drawn });
+      const { fillText } = CanvasRenderingContext2D.prototype;
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+        drawn.push(text);
+        fillText.call(this, text, ...rest);
+      };
+    });
+    await ui.callGateway(OWN_KEY);
+    await signIn(page, ui.running.admin);
+    await page.locator(".plot canvas").first().waitFor();
+    const times = () =>
+      page.evaluate(() =>
+        Reflect.get(globalThis, "drawn").filter((text: string) => /^\d\d:\d\d:\d\d$/.test(text))
+      );
+    await until(async () => (await times()).length > 0, "times on the axis", PATIENCE_MS);
+    assert.deepEqual((await times()).filter((text: string) => !text.endsWith(":00")), []);
+  });
+
+  it("names the host of a provider in the first call, if the listener's address leads to none", async () => {
+    const page = await ui.start({
+      providers: (upstream) => ({ a: { hosts: ["models.example/groq"], upstream } }),
+    });
+    await signIn(page, ui.running.admin);
+    const example = page.getByLabel("A first call");
+    await example.getByText(`curl ${ui.running.url}/groq/v1/chat/completions`).waitFor();
+    await example.getByText('-H "Host: models.example"').waitFor();
+  });
+
   it("is useful while empty, and then shows the traffic of a load, without its content", async () => {
     const page = await ui.start({ keys: [{ id: "own", key: OWN_KEY }] });
     await signIn(page, ui.running.admin);
     await page.getByText("No exchange yet").waitFor();
+    const example = page.getByLabel("A first call");
+    await example.getByText(`curl ${ui.running.url}/v1/chat/completions`).waitFor();
     let isOn = true;
     const load = (async () => {
       for (let count = 0; isOn && count < 400; count++) {

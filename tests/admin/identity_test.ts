@@ -8,6 +8,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { Redis } from "ioredis";
+import type { ChangeView } from "../../src/admin/changes.ts";
 import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { isElsewhere, it } from "../support/cases.ts";
 import { AUDIENCE, startIssuer, type TestIssuer } from "../support/issuer.ts";
@@ -301,12 +302,29 @@ describe("the admin listener with identity tokens", () => {
     assert.deepEqual(JSON.parse(listed.stdout), json.revoked);
     const carl = await token({ sub: "carl", iat });
     assert.equal(await chatThere(carl), 200);
-    const ran = await runCommand(["tokens", "revoke", "jwt:corp:carl"], { cwd: at.path });
+    const reason = ["--reason", "left the company"];
+    const ran = await runCommand(["tokens", "revoke", "jwt:corp:carl", ...reason], {
+      cwd: at.path,
+    });
     assert.equal(ran.status, 0, ran.stderr);
     await until(async () => await chatThere(carl) === 401, "what the command line has revoked");
     const none = await runCommand(["tokens", "revoke", "tester"], { cwd: at.path });
     assert.deepEqual([none.status, none.stdout], [2, ""]);
     assert.match(none.stderr, /^sallyport: Cannot find the issuer of this id[^\n]*\n$/);
+    const changes = (await call("GET", "/v1/changes")).json.changes as ChangeView[];
+    assert.deepEqual(
+      changes.map(({ of, action, id, who }) => [of, action, id, who.replace(/^cli:.*/, "cli")]),
+      [
+        ["token", "revoke", "jwt:corp:carl", "cli"],
+        ["token", "revoke", "subject bob", "admin token"],
+        ["token", "revoke", "jwt:corp:ann", "admin token"],
+        ["token", "revoke", "jti one", "admin token"],
+      ],
+    );
+    assert.equal(changes[0]?.reason, "left the company");
+    assert.deepEqual(changes[3]?.settings, [{ setting: "issuer", to: issuer.url }]);
+    const ofAnn = (await call("GET", "/v1/changes?key=jwt:corp:ann")).json.changes;
+    assert.deepEqual(ofAnn, [changes[2]]);
     // It survives a restart.
     const third = startProgram(["serve"], { cwd: at.path });
     const thirdUrl = await third.waitFor(/listening on (http:\S+)/);
@@ -346,7 +364,7 @@ describe("the admin listener with identity tokens", () => {
     // A damaged file does not undo any revocation.
     writeFileSync(file, "{");
     await until(
-      () => (running?.program.stderr() ?? "").includes("The previous ones stay revoked"),
+      () => (running?.program.reports() ?? "").includes("The previous ones stay revoked"),
       "the message",
     );
     assert.equal(await chat(one), 401);

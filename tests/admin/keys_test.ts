@@ -42,7 +42,7 @@ const WRONG: readonly [body: unknown, param: string][] = [
   [{ limits: { requests: "not-this" } }, "limits.requests"],
   [{ limits: { requests: 5 } }, "limits.requests"],
   [{ limits: { tokens: "1.5/s" } }, "limits.tokens"],
-  [{ limits: { budget: "5M/week" } }, "limits.budget"],
+  [{ limits: { budget: "5M/year" } }, "limits.budget"],
   [{ limits: { concurrency: 0 } }, "limits.concurrency"],
   [{ limits: { concurrency: 1.5 } }, "limits.concurrency"],
   [{ limits: { mode: "not-this" } }, "limits.mode"],
@@ -183,10 +183,17 @@ describe("the admin API of keys", () => {
         name: "y",
         providers: ["a"],
         durable: false,
+        heldKeys: false,
         metadata: { a: "b" },
       },
     );
-    const without = { name: null, providers: null, metadata: null, durable: null };
+    const without = {
+      name: null,
+      providers: null,
+      metadata: null,
+      durable: null,
+      heldKeys: null,
+    };
     assert.deepEqual(await patch({ limits: { budget: "1/day" }, ...without }), {
       limits: { budget: "1/day" },
     });
@@ -430,29 +437,44 @@ describe("the admin API of keys", () => {
     }
   });
 
+  it("lists the keys in one state, page by page", async () => {
+    const made = [await create(), await create(), await create(), await create()];
+    for (const { id } of made.slice(1)) await call("POST", `/v1/keys/${id}/disable`);
+    const ids = async (query: string) => {
+      const { json } = await call("GET", `/v1/keys?state=disabled&${query}`);
+      return [json.keys.map(({ id }: { id: string }) => id), json.next];
+    };
+    const [oldest, middle, newest] = made.slice(1).map(({ id }) => id);
+    assert.deepEqual(await ids("limit=2"), [[newest, middle], middle]);
+    assert.deepEqual(await ids(`limit=2&after=${middle}`), [[oldest], null]);
+    assertRefusal(await call("GET", "/v1/keys?state=lost"), 400, "invalid_query", "state");
+  });
+
   it("a change that makes no sense is refused with 409, and changes nothing", async () => {
     const { id } = await create({ name: "sense" });
     const before = await running.at.kept();
-    const refused: [method: string, path: string, body: unknown, says: RegExp][] = [
+    const refused: [method: string, path: string, body: unknown, says: RegExp, param?: string][] = [
       [
         "POST",
         "/v1/keys",
         { providers: ["a", "stranger"] },
         /not configured: expected one of a, b$/,
+        "providers[1]",
       ],
       [
         "PATCH",
         `/v1/keys/${id}`,
         { providers: ["stranger"] },
         /not configured: expected one of a, b$/,
+        "providers[0]",
       ],
-      ["POST", "/v1/keys", { expires: "2020-01-01T00:00:00Z" }, /has expired already/],
+      ["POST", "/v1/keys", { expires: "2020-01-01T00:00:00Z" }, /has expired already/, "expires"],
       ["POST", `/v1/keys/${id}/rotate`, { overlap: "4000000d" }, /for longer than 365d/],
       ["POST", `/v1/keys/${id}/rotate`, { overlap: "99999999999999d" }, /for longer than 365d/],
     ];
-    for (const [method, path, body, says] of refused) {
+    for (const [method, path, body, says, param] of refused) {
       const answered = await call(method, path, { body });
-      assertRefusal(answered, 409, "refused");
+      assertRefusal(answered, 409, "refused", param);
       assert.match(answered.json.error.message, says);
     }
     assert.equal(await running.at.kept(), before);

@@ -34,6 +34,7 @@ const record = (more: Partial<ExchangeRecord> = {}): ExchangeRecord => ({
   id: "1",
   startedAt: 0,
   durationMs: 10,
+  calledMs: 0.05,
   overheadMs: 0.05,
   outcome: "ok",
   status: 200,
@@ -74,11 +75,12 @@ describe("the live feed", () => {
     );
   });
 
-  it("keeps the times of each provider for a minute, and reports the start of its counts", () => {
+  it("keeps the times of calls that reached each provider for a minute, and reports the start of its counts", () => {
     let now = 7_000_000;
     const feed = new LiveFeed(PROVIDERS, () => now);
     for (let second = 0; second < 90; second++, now += 1000) {
       feed.settled(record({ durationMs: 20, firstTokenMs: 5 }));
+      feed.settled(record({ durationMs: 0.2, calledMs: undefined, outcome: "refused" }));
       feed.settled(record({ durationMs: 20 }));
       feed.settled(record({ provider: "b", durationMs: 900 }));
     }
@@ -152,6 +154,7 @@ describe("the live feed", () => {
     other.settled(record({ id: "early", code: "invalid_json", status: 400, outcome: "refused" }));
     now = 5001;
     one.settled(record({ id: "late", usage: { total: 3, output: 2 } }));
+    other.settled(record({ id: "guessed", usage: { total: 4, output: 1 }, isEstimated: true }));
     const parts: LivePart[] = [one, other].map((feed) => feed.readPart(gateway, 0, 9));
     const { openExchanges, openStreams, providers, seconds, exchanges } = mergeParts(parts);
     assert.deepEqual([openExchanges, openStreams], [4, 2]);
@@ -165,15 +168,16 @@ describe("the live feed", () => {
       ],
     );
     const [second] = seconds;
-    assert.deepEqual([second?.exchanges, second?.tokens, second?.outputTokens], [3, 3, 2]);
+    assert.deepEqual([second?.exchanges, second?.tokens, second?.outputTokens], [4, 7, 3]);
+    assert.equal(second?.estimatedTokens, 4);
     assert.deepEqual([second?.errors, second?.callers], [{ internal_error: 1 }, {
       invalid_json: 1,
     }]);
-    assert.deepEqual(second?.providers, { a: [3, 1] });
+    assert.deepEqual(second?.providers, { a: [4, 1] });
     assert.equal(percentile([second?.times.a?.duration ?? []], 1), percentile([[binOf(10), 1]], 1));
     assert.equal(mergeParts(parts).since, 5);
     assert.equal(percentile([second?.duration ?? []], 1), percentile([[binOf(10), 1]], 1));
-    assert.deepEqual(exchanges.map(({ id }) => id), ["earlier", "early", "late"]);
+    assert.deepEqual(exchanges.map(({ id }) => id), ["earlier", "early", "late", "guessed"]);
     assert.deepEqual(mergeParts([]).providers, []);
   });
 

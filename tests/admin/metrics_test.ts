@@ -5,12 +5,16 @@ import { describe, it } from "@std/testing/bdd";
 import { createAdminHandler } from "../../src/admin/api/handler.ts";
 import { mergeParts } from "../../src/observe/live/live_report.ts";
 import type { Fleet } from "../../src/observe/fleet/fleet.ts";
+import type { HistoryReports } from "../../src/usage/history/report.ts";
 import type { UsageReports } from "../../src/usage/report.ts";
 import type { BudgetReports } from "../../src/admin/budget_reports.ts";
 import type { ProviderReports } from "../../src/admin/provider_reports.ts";
 import type { TokenAdministration } from "../../src/admin/token_administration.ts";
+import type { RunLists } from "../../src/admin/run_lists.ts";
 import type { RecordingLists } from "../../src/admin/recording_lists.ts";
-import type { TeamReports } from "../../src/admin/team_reports.ts";
+import type { Changes } from "../../src/admin/changes.ts";
+import type { Credits } from "../../src/admin/credits.ts";
+import type { TeamAdministration } from "../../src/admin/team_administration.ts";
 import type { KeyAdministration } from "../../src/admin/key_administration.ts";
 
 import { systemClock } from "../../src/exchange/clock.ts";
@@ -26,15 +30,24 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
   const handler = createAdminHandler({
     gateway: { isReady: true, openExchanges: 0 },
     keys: {} as KeyAdministration,
-    teams: {} as TeamReports,
+    teams: {} as TeamAdministration,
+    credits: {} as Credits,
+    changes: {} as Changes,
     budgets: {} as BudgetReports,
     providerReports: {} as ProviderReports,
     usage: {} as UsageReports,
+    history: {} as HistoryReports,
     fleet: {} as Fleet,
     exchanges: () => assert.fail("nothing is looked for"),
     withCosts: (exchanges) => exchanges,
     recordings: {} as RecordingLists,
+    runs: {} as RunLists,
     tokens: {} as TokenAdministration,
+    signIns: {
+      issuers: [],
+      findOperator: () => Promise.resolve(undefined),
+      audit: () => {},
+    },
     audit: () => {},
     readLive: () => Promise.resolve(mergeParts([])),
     handle: () => assert.fail("nobody calls"),

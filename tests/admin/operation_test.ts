@@ -206,6 +206,13 @@ describe("an operator", () => {
       1,
     );
     assert.equal(seconds.reduce((sum, { providers }) => sum + (providers.a?.[0] ?? 0), 0), 3);
+    // Durations are pairs of a bin and its count.
+    const timed = seconds.flatMap(({ times }) => times.a?.duration.filter((_, at) => at % 2) ?? []);
+    assert.equal(
+      timed.reduce((sum, count) => sum + count, 0),
+      2,
+      "the refused call has no latency",
+    );
     const last = watcher.reports.at(-1) ?? assert.fail();
     assert.deepEqual(
       last.providers.map((

@@ -72,27 +72,30 @@ describe("teams at the admin API", () => {
     );
   });
 
-  const UNFIT: readonly [settings: Record<string, unknown>, says: RegExp][] = [
+  const UNFIT: readonly [settings: Record<string, unknown>, says: RegExp, param: string][] = [
     [
       { team: "nobody" },
       /Cannot put the key into a team that is not configured: expected one of the teams: search, idle/,
+      "team",
     ],
     [
       { limits: { budget: "5 EUR/month" } },
       /Cannot count by these limits: expected a budget in USD/,
+      "limits.budget",
     ],
     [
       { limits: { budget: "5M/month", mode: "strict" } },
       /Cannot count by these limits: expected providers\.a\.maxOutput/,
+      "limits.mode",
     ],
   ];
-  for (const [settings, says] of UNFIT) {
+  for (const [settings, says, param] of UNFIT) {
     it(`refuses a key with ${JSON.stringify(settings)}, and a change to it`, async () => {
       const { id } = await create({ name: "as it was" });
       const answers = [await call("POST", "/v1/keys", { body: settings })];
       answers.push(await call("PATCH", `/v1/keys/${id}`, { body: settings }));
       for (const answered of answers) {
-        assertRefusal(answered, 409, "refused");
+        assertRefusal(answered, 409, "refused", param);
         assert.match(answered.json.error.message, says);
       }
       const { created: _, ...left } = (await call("GET", `/v1/keys/${id}`)).json;

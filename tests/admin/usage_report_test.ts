@@ -10,7 +10,7 @@ import {
   DAY_MS,
   HOUR_MS,
   noCounts,
-  OTHER,
+  OTHER_NAME,
   ROWS_A_TURN,
   type UsageCounts,
   type UsageRange,
@@ -227,20 +227,20 @@ describe("reports of usage", () => {
       row({ input: 5 }, { key: "k2", at }),
       row({ input: 6 }, { key: "k3" }),
       row({ input: 1 }, { key: "k4" }),
-      row({ input: 2 }, { key: OTHER, at }),
+      row({ input: 2 }, { key: OTHER_NAME, at }),
     ];
     const { report } = await ask(rows, { by: "hour,key", top: "2" });
     const [before, then] = ["2026-11-21T11:00Z", "2026-11-21T12:00Z"];
     assert.deepEqual(lines(report, "hour", "key", "tokens"), [
       [before, "k2", 5],
-      [before, OTHER, 2],
+      [before, OTHER_NAME, 2],
       [then, "k1", 9],
-      [then, OTHER, 7],
+      [then, OTHER_NAME, 7],
       [then, "k2", 5],
     ]);
     assert.equal(report.totals.tokens, 28);
     const byCost = (await ask(rows, { by: "key,model", top: "1", sort: "cost" })).report;
-    assert.deepEqual(lines(byCost, "key", "model", "tokens"), [[OTHER, OTHER, 18], [
+    assert.deepEqual(lines(byCost, "key", "model", "tokens"), [[OTHER_NAME, OTHER_NAME, 18], [
       "k2",
       "gpt-4o",
       10,
@@ -258,7 +258,7 @@ describe("reports of usage", () => {
       ["a", "claude-3", null],
       ["a", "gpt-5", "200"],
       ["a", "gpt-4o-mini-2024", "0.75"],
-      ["a", OTHER, null],
+      ["a", OTHER_NAME, null],
       ["gone", "gpt-4o", "12.5"],
       ["constructor", "toString", null],
     ];
@@ -334,13 +334,13 @@ describe("reports of usage", () => {
   });
 
   it("add up by team, by the present team of a key", async () => {
-    const keys = ["k1", "k3", "k1", "k4", "gone", OTHER];
+    const keys = ["k1", "k3", "k1", "k4", "gone", OTHER_NAME];
     const rows = keys.map((key, index) => row({ input: 10 - index }, { key }));
     const { report } = await ask(rows, { by: "team" });
     assert.deepEqual(lines(report, "team", "tokens"), [["search", 27], ["(none)", 7], [
       "(removed)",
       6,
-    ], [OTHER, 5]]);
+    ], [OTHER_NAME, 5]]);
     const both = (await ask(rows, { by: "team,key" })).report;
     assert.deepEqual(lines(both, "team", "key")[0], ["search", "k1"]);
     await assert.rejects(ask([row({}, { key: "broken" })], { by: "team" }), UsageUnavailable);

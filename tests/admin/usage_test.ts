@@ -50,6 +50,15 @@ describe("usage at the admin API", () => {
   });
   afterAll(() => running.stop());
 
+  it("covers a week, and by month all days that are kept, if no time is asked for", async () => {
+    const daysOf = async (by: string) => {
+      const { from, to } = (await running.call("GET", `/v1/usage?by=${by}`)).json;
+      return Math.round((Date.parse(to) - Date.parse(from)) / 86_400_000);
+    };
+    assert.ok([7, 8].includes(await daysOf("key")));
+    assert.ok([400, 401].includes(await daysOf("month")), `${await daysOf("month")} days`);
+  });
+
   it("has usage immediately, with its cost, and matches its description", async () => {
     const { status, json } = await running.call("GET", "/v1/usage?by=key,model&last=2h");
     assert.equal(status, 200);

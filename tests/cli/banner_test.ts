@@ -8,16 +8,21 @@ import { request as requestHttps } from "node:https";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { toBanner } from "../../src/cli/banner.ts";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
+import type { ShapeName } from "../../src/config/shape.ts";
 import { freePort } from "../support/free_port.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 
 const KEY = "0123456789-secret-key";
-const to = (...hosts: string[]) => ({ hosts, upstreams: ["https://api.example/v1"] });
+const to = (...hosts: string[]) => ({
+  hosts,
+  upstreams: ["https://api.example/v1"],
+  shape: "v1" as ShapeName,
+});
 const linesOf = (
   urls: string[],
   providers: Record<string, ReturnType<typeof to>>,
   admins: string[] = [],
-) => toBanner({ version: "1.2.3", urls, admins, providers }).trimEnd().split("\n").slice(1);
+) => toBanner({ version: "1.2.3", urls, admins, providers }).slice(1);
 
 describe("the lines that serve prints", () => {
   let folder: ReturnType<typeof makeFolder>;
@@ -61,7 +66,7 @@ describe("the lines that serve prints", () => {
       );
       const program = startProgram(["serve", "--workers", workers], { cwd: folder.path });
       await program.waitFor(/provider c: (.*)/);
-      const lines = program.stdout().trimEnd().split("\n").slice(1, 7);
+      const lines = program.told().trimEnd().split("\n").slice(1, 7);
       assert.deepEqual(lines, [
         `listening on http://localhost:${plain}`,
         `listening on https://localhost:${tls}`,
@@ -117,6 +122,19 @@ describe("the lines that serve prints", () => {
         "listening on http://127.0.0.1 (all interfaces)",
         "provider a: https://10.0.0.1/v1, http://127.0.0.1/v1, also a.localhost -> https://api.example/v1",
         "provider b: b.example -> https://api.example/v1",
+      ],
+    );
+  });
+
+  it("contain no /v1 for the clients of a shape, which add their paths", () => {
+    assert.deepEqual(
+      linesOf(["http://127.0.0.1:8787"], {
+        a: to("localhost:8787"),
+        g: { ...to("localhost:8787/gemini", "*/gemini"), shape: "gemini" },
+      }).slice(1),
+      [
+        "provider a: http://localhost:8787/v1 -> https://api.example/v1",
+        "provider g: http://127.0.0.1:8787/gemini, also localhost:8787/gemini -> https://api.example/v1",
       ],
     );
   });

@@ -96,6 +96,8 @@ describe("sallyport check", () => {
       [{ alerts, keys: { file: "keys.json" } }, []], // its keys can have budgets
       [{ metrics: { byKey: true } }, ["metrics.byKey"]],
       [{ metrics: { byKey: true }, admin }, []],
+      [{ attribution: { user: "x-user", metrics: ["user"] } }, ["attribution.metrics"]],
+      [{ attribution: { user: "x-user", metrics: ["user"] }, admin }, []],
       [{ identity: [issuer] }, ["identity[0].admin"]],
       [{ identity: [issuer], admin }, []],
     ];
@@ -113,6 +115,20 @@ describe("sallyport check", () => {
         JSON.stringify(config),
       );
     }
+  });
+
+  it("warns of a budget of so few tokens that money was probably meant", async () => {
+    const withBudget = (budget: string) => ({
+      providers: { a: { upstream: "openai" } },
+      keys: [{ id: "k", key: KEY, limits: { budget } }],
+    });
+    const check = async (budget: string) =>
+      (await runCommand(["check", write(JSON.stringify(withBudget(budget)))])).stderr;
+    assert.match(
+      await check("50/month"),
+      /warning: keys\[0\]\.limits\.budget: counts 50 tokens, .* such as "50 USD\/month"/,
+    );
+    assert.doesNotMatch(await check("5M/month"), /warning/);
   });
 
   it("masks the passwords of Redis, wherever they are", async () => {

@@ -40,7 +40,8 @@ const MISTAKES: Readonly<Record<string, readonly [config: unknown, says: string]
   "a key of a provider": [
     { ...GOOD, providers: { a: { ...OPENAI, apiKey: "sk-1" } } },
     "providers.a.apiKey: unknown setting. " +
-    "Callers send their own key of the provider with each call, so leave it out",
+    "Callers send their own provider key with each call. " +
+    "To let the gateway hold a key for them, set upstreamKey",
   ],
   "the name of the upstream in client libraries": [
     { ...GOOD, providers: { a: { ...OPENAI, baseURL: "https://a.example/v1" } } },
@@ -86,6 +87,28 @@ const MISTAKES: Readonly<Record<string, readonly [config: unknown, says: string]
     withUpstream(["https://mine.openai.azure.com/"]),
     "providers.a.upstream[0]: expected the path of the interface after the host: /openai/v1",
   ],
+  "a shape with the path of its clients in the upstream": [
+    {
+      ...GOOD,
+      providers: { a: { shape: "gemini", upstream: "https://llm.example.com/v1beta/" } },
+    },
+    "providers.a.upstream: expected the URL before the path that clients send, " +
+    'such as "https://generativelanguage.googleapis.com", with "shape": "gemini"',
+  ],
+  "a short name with the path of its clients": [
+    { ...GOOD, providers: { a: { shape: "ollama", upstream: ["ollama"] } } },
+    "providers.a.upstream[0]: expected the URL before the path that clients send, " +
+    'such as "http://127.0.0.1:11434", with "shape": "ollama"',
+  ],
+  "recordings at a shape without them": [
+    {
+      ...GOOD,
+      providers: {
+        a: { shape: "azure", upstream: "https://mine.openai.azure.com", durable: {} },
+      },
+    },
+    'providers.a.durable: expected no such setting with "shape": "azure"',
+  ],
   "a placeholder for a variable": [
     { ...GOOD, keys: [{ id: "me", key: "${MY_GATEWAY_KEY}" }] },
     "keys[0].key: expected the value itself, because ${…} is not replaced here. " +
@@ -99,20 +122,40 @@ const MISTAKES: Readonly<Record<string, readonly [config: unknown, says: string]
   "a currency by its sign": [
     withBudget("$50/month"),
     'keys[0].limits.budget: expected money such as "50 USD/month": ' +
+    "the code of a currency after the amount, such as USD, instead of $",
+  ],
+  "a currency in small letters": [
+    withBudget("50 usd/month"),
+    'keys[0].limits.budget: expected money such as "50 USD/month": ' +
     "an amount, one space, and three capital letters",
   ],
-  "a budget for a week": [
-    withBudget("50 USD/week"),
-    'keys[0].limits.budget: expected a budget by day or month, such as "5M/month" or ' +
+  "a budget without a period": [
+    withBudget("50 USD"),
+    "keys[0].limits.budget: expected a budget with its period, such as " +
+    '"5M/month", "1M/week" or "50 USD/day"',
+  ],
+  "a budget for a year": [
+    withBudget("50 USD/year"),
+    'keys[0].limits.budget: expected a budget by day, week or month, such as "5M/month" or ' +
     '"50 USD/month": there are no other periods',
   ],
-  "a budget for a week, in a list": [
-    withBudget(["5M/month", "50 USD/week"]),
-    'keys[0].limits.budget[1]: expected a budget by day or month, such as "5M/month" or ' +
+  "a budget for a year, in a list": [
+    withBudget(["5M/month", "50 USD/year"]),
+    'keys[0].limits.budget[1]: expected a budget by day, week or month, such as "5M/month" or ' +
     '"50 USD/month": there are no other periods',
   ],
   "a rate by the minute": [
     withRequests("600/minute"),
+    'keys[0].limits.requests: expected a rate such as "600/min", "100k/h" or "5/10s": ' +
+    'the period is written "/min"',
+  ],
+  "a rate in rpm": [
+    withRequests("600rpm"),
+    'keys[0].limits.requests: expected a rate such as "600/min", "100k/h" or "5/10s": ' +
+    'the period is written "/min"',
+  ],
+  "a rate by the fortnight": [
+    withRequests("600/fortnight"),
     'keys[0].limits.requests: expected a rate such as "600/min", "100k/h" or "5/10s": ' +
     "the periods are s, min, h and day",
   ],

@@ -393,6 +393,13 @@ describe("sallyport doctor", () => {
     assert.equal(provider.calls[0]?.headers.authorization, `Bearer ${KEY}`);
   });
 
+  it.once("refuses a provider with another shape", async () => {
+    configure("https://llm.example.com", { shape: "gemini" });
+    const { status, stderr } = await run(["a", "--model", "m"]);
+    assert.equal(status, 2);
+    assert.match(stderr, /doctor makes chat completions, .* "shape": "gemini"/);
+  });
+
   it.once("names missing arguments", async () => {
     configure("openai");
     const wrong: [args: string[], says: RegExp, env?: Record<string, string>][] = [

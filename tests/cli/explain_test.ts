@@ -180,6 +180,25 @@ describe("sallyport explain", () => {
     );
   });
 
+  it("shows the attribution of a call, and the header of each value", async () => {
+    const attribution = { user: ["x-staff", "x-user"], client: "user-agent family", agent: "x-a" };
+    await configure({ attribution });
+    const headers = {
+      "X-User": "ann",
+      "User-Agent": "claude-cli/2.1",
+      "X-A": `is ${UPSTREAM_KEY}`,
+    };
+    const explained = await explain(write({ headers }));
+    assert.deepEqual(explained.attribution, {
+      user: { value: "ann", source: "x-user" },
+      agent: { value: "(secret)", source: "x-a" },
+      client: { value: "claude-code", source: "user-agent family" },
+    });
+    const { stdout } = await run(write({ headers }));
+    assert.match(stdout, /^attribution +user “ann” from x-user\n +agent “\(secret\)” from x-a\n/m);
+    assert.equal((await explain(write({}))).attribution, undefined);
+  });
+
   it.once("shows the gateway's answer for every refusal, and the fix", async () => {
     const operations = ["chat", "models"];
     await configure({ limits: { body: "2KB", bodyTime: "2s" } }, { operations });
@@ -350,7 +369,7 @@ describe("sallyport explain", () => {
         /^ +http:\/\/127\.0\.0\.1:9\/v1$/,
         /^key +me, team search$/,
         /^limits +key:me requests: 0 of 2 used, this needs 1, resets in (?:1h|\d+m \d+s)$/,
-        /^ +team:search spend: 0 of 1 USD used, this needs 0\.002\d+, resets in \d+/,
+        /^ +team:search budget: 0 of 1 USD used, this needs 0\.002\d+, resets in \d+/,
         /^reserved +1,\d+ tokens, 0\.002\d+ USD: an estimate, settled by the answer$/,
         /^headers +authorization: Bearer \(masked\)$/,
         /^deadlines +connect 5s, first byte 10m, first event 10m, idle 2m, total 30m$/,

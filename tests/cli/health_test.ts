@@ -103,21 +103,28 @@ describe("sallyport health", () => {
   });
 
   it("waits for a gateway that is starting, as long as --wait says", async () => {
-    const waiting = startProgram(["health", "--wait", "60s"], {
+    const waiting = startProgram(["health", "--wait", "50s"], {
       env: environment(),
       cwd: folder.path,
     });
+    await waiting.waitFor(/(waiting at most)/);
     startProgram(["serve"], { env: environment(), cwd: folder.path });
     assert.equal(await waiting.ended, 0);
     assert.equal(waiting.stdout(), `the gateway at ${at()} is ready, 0 exchanges open\n`);
-    assert.equal(waiting.stderr(), "");
+    const [first, ...more] = waiting.stderr().trimEnd().split("\n");
+    const prefix = "sallyport: waiting at most 50s until it is ready: ";
+    assert.equal(first, `${prefix}no gateway runs at ${at()}`);
+    for (const line of more) {
+      assert.ok(line.startsWith(`${prefix}the gateway at ${at()} is `), line);
+    }
   });
 
   it("fails when the time of --wait is over, with the last state", async () => {
     assert.deepEqual(await health(["--wait", "300ms"]), {
       status: 1,
       stdout: "",
-      stderr: `sallyport: no gateway runs at ${at()} (asked for 300ms)\n`,
+      stderr: `sallyport: waiting at most 300ms until it is ready: no gateway runs at ${at()}\n` +
+        `sallyport: no gateway runs at ${at()} (asked for 300ms)\n`,
     });
     const silent = await startTcpPeer(() => {});
     const env = environment({ SALLYPORT_ADMIN: `127.0.0.1:${silent.port}` });
@@ -128,6 +135,37 @@ describe("sallyport health", () => {
       stderr,
       /^sallyport: the gateway at .* does not answer as it should \(asked for 300ms\)\n$/,
     );
+  });
+
+  it("prints JSON with --json, and its exit status is the same", async () => {
+    const read = async (args: string[]) => {
+      const { status, stdout, stderr } = await health([...args, "--json"]);
+      assert.equal(stderr, "");
+      return { exit: status, ...JSON.parse(stdout) };
+    };
+    assert.deepEqual(await read([]), {
+      exit: 1,
+      url: at(),
+      isWell: false,
+      status: "absent",
+      message: `no gateway runs at ${at()}`,
+    });
+    const program = startProgram(["serve"], { env: environment(), cwd: folder.path });
+    await program.waitFor(/listening on (http:\S+)/);
+    const found = await read(["--current"]);
+    assert.match(found.digest, /^[0-9a-f]{64}$/);
+    assert.deepEqual(found, {
+      exit: 0,
+      url: at(),
+      isWell: true,
+      status: "ready",
+      openExchanges: 0,
+      digest: found.digest,
+      isCurrent: true,
+      message: `the gateway at ${at()} is ready, 0 exchanges open`,
+    });
+    const { status, message } = await read(["--live"]);
+    assert.deepEqual([status, message], ["alive", `the gateway at ${at()} is alive`]);
   });
 
   it("waits with --current until a reload has taken effect", async () => {

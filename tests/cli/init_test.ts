@@ -48,7 +48,7 @@ describe("sallyport init", () => {
     const { listen, providers, keys } = config();
     assert.deepEqual(listen, [{ hostname: "127.0.0.1", port: 8787 }]);
     assert.deepEqual(providers, {
-      openai: { hosts: ["localhost", "127.0.0.1"], upstream: "openai" },
+      openai: { hosts: ["localhost", "127.0.0.1"], upstream: "openai", messages: "any" },
     });
     assert.deepEqual(keys, { file: "gateway-keys.json" });
     const validate = new Ajv({ strict: false }).compile(
@@ -150,7 +150,7 @@ describe("sallyport init", () => {
     );
     assert.match(
       stdout,
-      /Then make a gateway key.*\n {2}GATEWAY_KEY=\$\(.* keys create --name first\)\n/,
+      /Then create a gateway key.*\n {2}GATEWAY_KEY=\$\(.* keys create --name first\)\n/,
     );
     assert.doesNotMatch(stdout + stderr, /pass-canary/);
     assert.deepEqual([config().keys, config().redis], [
@@ -203,10 +203,10 @@ describe("sallyport init", () => {
       program.type("opnai\r");
       await program.waitFor(/(expected[^]*\[openai\] )/);
       program.type("groq\r");
-      await program.waitFor(/Where do callers[^]*\[local\] /);
+      await program.waitFor(/What is the address for callers[^]*\[local\] /);
       program.type("gw.example.com\r");
       assert.equal(await program.ended, 0, program.stdout());
-      assert.doesNotMatch(program.stdout(), /Where do gateway keys live/);
+      assert.doesNotMatch(program.stdout(), /Where are gateway keys stored/);
       const { listen, providers } = config();
       assert.deepEqual([listen[0].port, Object.keys(providers)], [9443, ["groq"]]);
       assert.ok(providers.groq.hosts.includes("gw.example.com"));
@@ -224,7 +224,7 @@ describe("sallyport init", () => {
       await ended.waitFor(/(\[openai\] )/);
       ended.type("\x04"); // the end of the input
       assert.equal(await ended.ended, 2);
-      assert.match(ended.stdout(), /sallyport: the questions were ended: nothing was written/);
+      assert.match(ended.stdout(), /sallyport: the questions were cancelled: nothing was written/);
       assert.ok(!existsSync(join(folder.path, "gateway.jsonc")));
       const program = start("");
       for (const fallback of ["openai", "local", "file"]) {

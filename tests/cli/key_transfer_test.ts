@@ -8,12 +8,19 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { runCommand } from "../support/command.ts";
 import { assertRefused, makePlace, manyKeys, type Place } from "../support/key_place.ts";
 import { cleanEnvironment, ONE_FILE } from "../support/program.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 
+const IMPORTED = {
+  first: "2 teams added, 0 replaced, 0 there already\n1 key added, 0 replaced, 0 there already\n",
+  again: "0 teams added, 0 replaced, 2 there already\n0 keys added, 0 replaced, 1 there already\n",
+  replaced:
+    "0 teams added, 1 replaced, 1 there already\n0 keys added, 0 replaced, 1 there already\n",
+};
 const UPSTREAM = "http://127.0.0.1:9";
 
 /** Runs `keys import` with a text on its standard input. */
@@ -45,6 +52,48 @@ describe("sallyport keys export and import", () => {
     await from.remove();
     await to.remove();
   });
+  const teams = (at: Place, ...args: string[]) => runCommand(["teams", ...args], { cwd: at.path });
+
+  it("also has the created teams, and can be repeated", async () => {
+    await teams(from, "create", "ads", "--requests", "5/min", "--held-keys", "on");
+    await teams(from, "create", "search");
+    const { id } = await from.create("--team", "ads");
+    const file = await exportTo(from);
+    assert.equal(await to.good("import", file), IMPORTED.first);
+    assert.equal((await to.show(id)).state, "active");
+    const { stdout } = await teams(to, "show", "ads", "--json");
+    assert.deepEqual(JSON.parse(stdout), {
+      name: "ads",
+      source: "store",
+      limits: { requests: "5/min" },
+      heldKeys: true,
+    });
+    assert.equal(await to.good("import", file), IMPORTED.again);
+    await teams(to, "update", "ads", "--requests", "7/min");
+    await assertRefused(to.keys("import", file), /the team ads: it has other settings already/);
+    assert.equal(await to.good("import", file, "--replace"), IMPORTED.replaced);
+    const changes = await runCommand(["changes"], { cwd: to.path });
+    assert.match(changes.stdout, /import +team \* +[^]*import +key \*/);
+  });
+
+  it("refuses teams that are damaged, twice there, or in the configuration", async () => {
+    const line = '{"createdTeam":"ads","settings":{"limits":{}}}';
+    const file = join(to.path, "teams.jsonl");
+    const refused: readonly (readonly [string, RegExp])[] = [
+      [line.replace("limits", "other"), /line 1: /],
+      [line.replace("ads", "No"), /line 1: .*lower-case/],
+      [line.slice(0, -1), /line 1: it is no JSON/],
+      [`\n${line}\n${line}`, /line 3: its team is there twice/],
+    ];
+    for (const [text, why] of refused) {
+      writeFileSync(file, text);
+      await assertRefused(to.keys("import", file), why);
+    }
+    to.configure({ teams: { ads: { limits: {} } } });
+    writeFileSync(file, line);
+    await assertRefused(to.keys("import", file), /the team ads: it is in the configuration/);
+  });
+
   /** Exports to a file, and returns its name. */
   const exportTo = async (at: Place, path = join(to.path, "exported.jsonl")): Promise<string> => {
     writeFileSync(path, await at.good("export"));

@@ -39,7 +39,7 @@ const INLINE = {
 const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [
     [],
-    /: keys expects create, list, show, update, rotate, disable, enable, revoke, export, import or confirm\./,
+    /: keys expects create, list, show, update, rotate, disable, enable, revoke, credit, export, import or confirm\./,
   ],
   [["destroy", "x"], /: keys expects create, list, show, update, rotate, disable, /],
   [["constructor"], /: keys expects create, list/],
@@ -55,8 +55,13 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [["create", "--name"], /--name/],
   [["create", "--name", "-x"], /--name/],
   [["create", "--requests", "600"], /: --requests: expected a rate such as "600\/min"/],
+  [["create", "--requests", "600rpm"], /: the period is written "\/min"/],
+  [["create", "--budget", "$50/month"], /: --budget: expected money such as "50 USD\/month"/],
   [["create", "--tokens", "1k/fortnight"], /: --tokens: expected a rate/],
-  [["create", "--budget", "5M/week"], /: --budget: expected a budget by day or month, such as/],
+  [
+    ["create", "--budget", "5M/year"],
+    /: --budget: expected a budget by day, week or month, such as/,
+  ],
   [["create", "--concurrency", "0"], /: --concurrency: expected a whole number from 1 to 1000000/],
   [["create", "--concurrency", "0x10"], /: --concurrency: expected a whole number/],
   [["create", "--concurrency", "many"], /: --concurrency: expected a whole number/],
@@ -195,14 +200,21 @@ describe("sallyport keys, with mistakes", () => {
     await at.create("--name", "x");
     await at.create("--name", "y");
     assert.equal(statSync(file()).mode & 0o777, 0o600);
-    assert.deepEqual(readdirSync(at.path).sort(), ["gateway.jsonc", "keys.json"]);
+    assert.deepEqual(readdirSync(at.path).sort(), [
+      "gateway.jsonc",
+      "keys.changes.jsonl",
+      "keys.json",
+    ]);
   });
 
   it("names the file that cannot be written", async () => {
     at.configure({ keys: { file: "missing/keys.json" } });
     await assertRefused(at.keys("create"), /: Cannot write \S*missing\/keys\.json\S*: ENOENT/);
     at.configure({ keys: { file: "gateway.jsonc/keys.json" } });
-    await assertRefused(at.keys("create"), /: Cannot write \S*: ENOTDIR/);
+    await assertRefused(
+      at.keys("create"),
+      /: Cannot use \S+keys\.teams\.json: it can't be read: ENOTDIR/,
+    );
     at.configure({});
     const { id } = await at.create("--name", "x");
     const before = readFileSync(file(), "utf8");
@@ -267,7 +279,7 @@ describe("sallyport keys, with mistakes", () => {
     assert.equal(await call(url, key), 200);
     gateway.kill("SIGTERM");
     assert.equal(await gateway.ended, 0);
-    assert.equal(gateway.stderr().trimEnd().split("\n").length, 4);
+    assert.equal(gateway.reports().trimEnd().split("\n").length, 4);
   });
 
   // The end of the process used to truncate the list after the capacity of a pipe, 64 kB.
@@ -312,9 +324,8 @@ describe("sallyport keys, with mistakes", () => {
   it("reports once that Redis does not answer, and needs no Redis if keys are in a file", async () => {
     const redis = `redis://127.0.0.1:${await freePort()}`;
     at.configure({ keys: "redis", redis });
-    for (const args of [["list"], ["create"]]) {
-      await assertRefused(at.keys(...args), /: Cannot use the keys in Redis: check that it runs/);
-    }
+    await assertRefused(at.keys("list"), /: Cannot use the keys in Redis: check that it runs/);
+    await assertRefused(at.keys("create"), /: Cannot use the teams in Redis: check that it runs/);
     at.configure({ redis });
     const { status, stderr } = await at.keys("create");
     assert.equal(status, 0);

@@ -36,6 +36,8 @@ const ALL = [
   "observe",
   "--durable",
   "keep=1h,retries=true",
+  "--held-keys",
+  "never",
   "--expires",
   "90d",
   "--metadata",
@@ -48,6 +50,7 @@ const ALL_POLICY = {
   providers: ["a", "b"],
   models: ["gpt-*", "o3"],
   durable: { keep: "1h", linger: "1m", size: "8MB", retries: true },
+  heldKeys: false,
   metadata: { team: "x", mail: "a=b" },
   limits: {
     requests: "600/min",
@@ -234,9 +237,10 @@ for (const engine of ["a file", "Redis"]) {
       const limits = { requests: "7/s", concurrency: 20, budget: "5M/month" };
       assert.deepEqual(shown, { ...left, id, name: "y", limits });
       assert.equal(typeof expires, "string");
-      await at.good("update", id, "--metadata", "cost=1", "--expires", "off", "--durable", "never");
-      const { metadata, durable } = await at.show(id);
-      assert.deepEqual([metadata, durable], [{ cost: "1" }, false]);
+      const never = ["--durable", "never", "--held-keys", "on"];
+      await at.good("update", id, "--metadata", "cost=1", "--expires", "off", ...never);
+      const { metadata, durable, heldKeys } = await at.show(id);
+      assert.deepEqual([metadata, durable, heldKeys], [{ cost: "1" }, false, true]);
       const off = [
         "--requests",
         "off",
@@ -249,6 +253,8 @@ for (const engine of ["a file", "Redis"]) {
         "--providers",
         "off",
         "--durable",
+        "off",
+        "--held-keys",
         "off",
       ];
       await at.good("update", id, ...off, "--name", "off");
@@ -280,6 +286,10 @@ for (const engine of ["a file", "Redis"]) {
       assert.ok(Math.abs(Date.parse(String(previousExpires)) - Date.now() - DAY_MS) < 60_000);
       assert.equal(state, "active");
       const again = at.keys("rotate", id, "--overlap", "1h");
+      const [head = "", row = ""] = (await at.good("list")).split("\n");
+      assert.match(head, /^ID +NAME +STATE +EXPIRES +OLD SECRET UNTIL +LAST USED/);
+      const tomorrow = new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
+      assert.match(row, new RegExp(`active +${tomorrow} \\d\\d:\\d\\d`));
       await assertRefused(again, /Cannot rotate a key twice: .* is valid until 20.*overlap of 0s/);
       await at.good("rotate", id, "--now");
       assert.equal((await at.show(id)).previousExpires, undefined);
@@ -302,6 +312,14 @@ for (const engine of ["a file", "Redis"]) {
       const { revoked } = await at.show(id);
       await at.good("revoke", id);
       assert.equal((await at.show(id)).revoked, revoked, "revoked once");
+    });
+
+    it("create warns of a budget of so few tokens that money was probably meant", async () => {
+      const few = await at.keys("create", "--budget", "50/month");
+      assert.equal(few.status, 0, few.stderr);
+      assert.match(few.stderr, /^sallyport: warning: --budget: counts 50 tokens/);
+      const { stderr } = await at.keys("create", "--budget", "5M/month");
+      assert.doesNotMatch(stderr, /warning/);
     });
 
     it("disable and enable reverse each other, and have no effect on a revoked key", async () => {

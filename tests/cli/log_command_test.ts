@@ -75,6 +75,25 @@ const LINES = [
     durationMs: 0.4,
   }),
 ];
+/** Lines of the log that are no exchanges. */
+const EVENTS = [
+  {
+    time: "2025-01-31T10:00:00.000Z",
+    instance: "gw-1",
+    event: "reloaded",
+    digest: "ab",
+    message: "the configuration was reloaded",
+  },
+  {
+    time: "2025-01-31T10:00:01.000Z",
+    audit: "revokeKey",
+    who: "admin token",
+    role: "admin",
+    route: "POST /v1/keys/{id}/revoke",
+    target: "ads",
+    outcome: "ok",
+  },
+].map((event) => JSON.stringify(event));
 const FOREIGN = [
   "sallyport: worker 12 ended with 1 and is started again",
   '{"level":"info"}',
@@ -148,7 +167,7 @@ describe("sallyport log", () => {
       assert.equal(status, 0);
       assert.equal(
         stderr,
-        "sallyport: left out 3 lines without an exchange, such as the first ones of serve\n",
+        "sallyport: left out 3 lines that the gateway's log does not have\n",
       );
       const lines = stdout.split("\n").filter((line) => line !== "");
       assert.deepEqual(lines.map((line) => JSON.parse(line).id), ids, args.join(" "));
@@ -157,7 +176,7 @@ describe("sallyport log", () => {
     const explained = await good(file, "--id", "late");
     assert.match(
       explained.join("\n"),
-      /What +Cannot wait longer.*\n +Why +A deadline passed.*\n +Side +The provider\n +To do +Look/,
+      /What +Cannot wait longer.*\n +Why +A deadline of the gateway or of the system passed.*\n +Side +The provider\n +To do +Look/,
     );
     const limited = entry({
       id: "limited",
@@ -168,6 +187,16 @@ describe("sallyport log", () => {
     });
     const refusal = await good(write([limited], "limited.log"), "--id", "limited");
     assert.match(refusal.join("\n"), /What +Cannot serve.*\n +Limit +team-requests\n +Side/);
+  });
+
+  it.once("prints events and changes of operators as lines, and leaves them out of a selection", async () => {
+    const file = write([...EVENTS, ...LINES]);
+    assert.deepEqual((await good(file)).slice(0, 2), [
+      "-- 2025-01-31 10:00:00.000  reloaded (gw-1)  the configuration was reloaded",
+      "-- 2025-01-31 10:00:01.000  audit  revokeKey  ads  ok  by admin token",
+    ]);
+    const { status, stdout, stderr } = await run(file, "--outcome", "errors", "--json");
+    assert.deepEqual([status, stdout, stderr], [0, `${LINES[1]}\n`, ""]);
   });
 
   it.once("reads lines to which a collector has added a prefix", async () => {
@@ -212,6 +241,16 @@ describe("sallyport log", () => {
     ]);
     assert.ok(Math.abs(sums.rows[0].firstTokenMs.p50 / 800 - 1) < 0.05);
     assert.equal(sums.rows[2].firstTokenMs.p50, undefined);
+  });
+
+  it("sums provider errors under their status, as the console does", async () => {
+    const error = { status: 503, outcome: "upstream_error", tokens: undefined };
+    const file = write([entry(), entry(error), entry(error), LINES[1] ?? ""]);
+    const sums = JSON.parse((await good("--sum", "code", "--json", file)).join(""));
+    assert.deepEqual(
+      sums.rows.map(({ code, calls }: Record<string, unknown>) => [code, calls]),
+      [["upstream_503", 2], ["(none)", 1], ["upstream_first_byte_timeout", 1]],
+    );
   });
 
   it("counts all overlong names as one, so that memory stays small for any log", async () => {
@@ -261,7 +300,7 @@ describe("sallyport log", () => {
     assert.match(told.stdout, /^total +120,001 /m);
     assert.equal(
       told.stderr,
-      "sallyport: left out 1 line without an exchange, such as the first ones of serve\n",
+      "sallyport: left out 1 line that the gateway's log does not have\n",
     );
   });
 
@@ -310,7 +349,16 @@ describe("sallyport log", () => {
         body: GOOD_BODY,
       });
       await program.waitFor(/^(\{"time":.*\})$/m);
-      const lines = await good(write(program.stdout().trimEnd().split("\n")), "--outcome", "ok");
+      program.kill("SIGTERM");
+      await program.ended;
+      const file = write(program.stdout().trimEnd().split("\n"));
+      const all = await good(file);
+      assert.match(
+        all[0] ?? "",
+        /^-- \S+ \S+ {2}started \(\S+:\d+\) {2}sallyport .*listening on http/,
+      );
+      assert.match(all.at(-1) ?? "", /^-- \S+ \S+ {2}ended \(\S+\) {2}ended after /);
+      const lines = await good(file, "--outcome", "ok");
       assert.equal(lines.length, 1);
       assert.match(lines[0] ?? "", /200 +ok +a +chat\.completions +test-1/);
     } finally {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { type Running, startAdmin } from "../support/admin.ts";
-import { runProgram } from "../support/program.ts";
+import { runCommand } from "../support/command.ts";
 import { until } from "../support/until.ts";
 
 describe("a removed team", () => {
@@ -32,11 +32,11 @@ describe("a removed team", () => {
       json.keys.map((each: Record<string, unknown>) => [each.id, each.state]),
       [[id, "team_not_configured"]],
     );
-    const check = (...args: string[]) => runProgram(["check", ...args], { cwd: running.at.path });
+    const check = (...args: string[]) => runCommand(["check", ...args], { cwd: running.at.path });
     const refused = await check();
     assert.equal(refused.status, 2);
     assert.match(refused.stderr, /team ads is not configured: bidder/);
-    assert.match(refused.stderr, /keys would be refused: see above; --force accepts that/);
+    assert.match(refused.stderr, /calls would be refused: see above; --force accepts that/);
     assert.doesNotMatch(refused.stderr, /sound/);
     const forced = await check("--force");
     assert.equal(forced.status, 0);

@@ -110,7 +110,7 @@ describe("sallyport serve", () => {
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0, program.stderr());
     assert.doesNotMatch(program.stdout() + program.stderr(), /secret|sk-1/);
-    assert.equal(program.stderr(), "");
+    assert.equal(program.reports(), "");
   }
 
   it("serves both with only environment variables", async () => {

@@ -4,8 +4,9 @@ import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { DIMENSIONS } from "../../src/config/dimensions.ts";
 import { BILLING_CLASSES } from "../../src/exchange/billing.ts";
-import { CLASS_COUNTS, DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage/counts.ts";
+import { CLASS_COUNTS, DAY_MS, HOUR_MS, OTHER_NAME, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { TOKEN } from "../support/admin.ts";
 import { freePort } from "../support/free_port.ts";
 import { assertRefused, makePlace, type Place } from "../support/key_place.ts";
@@ -233,10 +234,10 @@ estimated: the provider stated no tokens; ~ marks sums with estimated tokens${no
       await good("export", "--csv", "--by", "day", "--key", "k2"),
       `from,step,key,provider,model,operation,team,${
         USAGE_COUNTS.join(",")
-      },tokens,unpriced,cost,estimatedCost,currency,${MORE},tariff,${COSTS}\r\n` +
+      },tokens,unpriced,cost,estimatedCost,currency,${MORE},tariff,${COSTS},${DIMENSIONS}\r\n` +
         `${day},day,k2,a,'=o3,chat.completions,(removed),1,0,0,0,0,0,1,0,0,1,0,0,1,1,,,USD,${
           "0,".repeat(CLASS_COUNTS.length)
-        },false,output=1,,${toCosts({ output: "1,", requests: "1," })}\r\n`,
+        },false,output=1,,${toCosts({ output: "1,", requests: "1," })},,,,,\r\n`,
     );
     assert.equal(await good("export", "--key", "nobody"), "");
   });
@@ -254,7 +255,7 @@ estimated: the provider stated no tokens; ~ marks sums with estimated tokens${no
 
   it("can be limited to a day, a provider, a model, a key", async () => {
     const before = HOUR - 2 * DAY_MS;
-    keep(["k1", "m", {}, before], ["k1", "o3", {}], [OTHER, "m", {}]);
+    keep(["k1", "m", {}, before], ["k1", "o3", {}], [OTHER_NAME, "m", {}]);
     const sum = async (...args: string[]) =>
       JSON.parse(await good("--json", ...args)).totals.requests;
     assert.equal(await sum(), 3);
@@ -268,7 +269,10 @@ estimated: the provider stated no tokens; ~ marks sums with estimated tokens${no
     assert.equal(await sum("--model", "o3"), 1);
     assert.equal(await sum("--provider", "b"), 0);
     assert.equal(await sum("--team", "(removed)"), 2, "no key of that id is there");
-    assert.equal(JSON.parse(await good("export", "--team", "(other)", "--last", "24h")).key, OTHER);
+    assert.equal(
+      JSON.parse(await good("export", "--team", "(other)", "--last", "24h")).key,
+      OTHER_NAME,
+    );
     const months = JSON.parse(await good("--json", "--by", "month,model", "--model", "m")).rows;
     const names = [HOUR, before].map((time) => new Date(time).toISOString().slice(0, 7));
     assert.deepEqual(
@@ -280,7 +284,7 @@ estimated: the provider stated no tokens; ~ marks sums with estimated tokens${no
   const WRONG: readonly [args: string[], says: RegExp][] = [
     [
       ["--by", "squad"],
-      /--by: expected one or several of key, team, provider, model, operation, tariff, class, month, day, hour/,
+      /--by: expected one or several of key, team, provider, model, operation, tariff, class, user, session, agent, client, project, month, day, hour/,
     ],
     [["--by", ""], /--by is empty/],
     [["--last", "7"], /--last: expected a duration such as "7d" or "24h"/],
@@ -362,7 +366,7 @@ estimated: the provider stated no tokens; ~ marks sums with estimated tokens${no
       keys: [{ id: "team", key: KEY }],
       admin: { ...admin, port: Number(new URL(provider.url).port) },
     });
-    await assertRefused(run(), /the server at \S+ is no gateway of this version/);
+    await assertRefused(run(), /the server at \S+ is no gateway of this version: restart/);
   });
 
   it("reads the file of the last gateway if none runs", async () => {

@@ -199,7 +199,7 @@ describe("the ai SDK", () => {
 
     it.notOn(
       "workers",
-      "workerd takes a FIN for half a close",
+      "workerd treats a FIN as half a close",
       `aborts in mid-stream on host ${host}, and the provider sees the connection close`,
       async () => {
         const { provider, under } = await startWith((response) => {

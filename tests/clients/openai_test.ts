@@ -226,7 +226,7 @@ describe("the openai client", () => {
 
     it.notOn(
       "workers",
-      "workerd takes a FIN for half a close",
+      "workerd treats a FIN as half a close",
       `aborts in mid-stream on host ${host}, and the provider sees the connection close`,
       async () => {
         const { provider, under } = await startWith((response) => {
@@ -252,7 +252,7 @@ describe("the openai client", () => {
 
     it.notOn(
       "workers",
-      "workerd takes a FIN for half a close",
+      "workerd treats a FIN as half a close",
       `aborts before an answer on host ${host}, and the provider sees the connection close`,
       async () => {
         const { provider, under } = await startWith(() => {});

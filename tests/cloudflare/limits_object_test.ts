@@ -48,7 +48,8 @@ function createStorage() {
     get: <T>(name: string) => stored.get(name) as T | undefined,
     put: (name: string, value: unknown) => void stored.set(name, structuredClone(value)),
     delete: (name: string) => stored.delete(name),
-    list: <T>() => stored.entries() as IterableIterator<[string, T]>,
+    list: <T>({ prefix = "" }: { readonly prefix?: string } = {}) =>
+      Array.from(stored).filter(([name]) => name.startsWith(prefix)) as [string, T][],
   };
   const setAlarm = (at: number) => Promise.resolve(void alarms.push(at));
   return { stored, alarms, storage: { kv, setAlarm, deleteAll: () => Promise.resolve() } };

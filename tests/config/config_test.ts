@@ -30,6 +30,29 @@ const BARRED_FIELDS = (
   "expect x-http-method-override"
 ).split(" ");
 
+/** Texts that cannot name a header with a value for operators, and the reasons. */
+const UNATTRIBUTABLE: ReadonlyMap<unknown, RegExp> = new Map<unknown, RegExp>([
+  ["x my user", /expected the name of a header, such as "x-user-id", or "user-agent family"/],
+  ["user-agent families", /expected the name of a header/],
+  ["x-user-*", /expected the name of a header/],
+  ["", /expected the name of a header/],
+  [7, /expected the name of a header/],
+  ["Authorization", /can be shown to operators: this one contains a credential/],
+  ["Proxy-Authorization", /this one is meant for one connection/],
+  ["Gateway-Auth", /this one is meant for this gateway alone/],
+  ["x-api-key", /this one contains a credential/],
+  ["api-key", /this one contains a credential/],
+  ["x-goog-api-key", /this one contains a credential/],
+  ["Cookie", /this one is a cookie/],
+  ["x-forwarded-for", /this one describes the route of a call/],
+  ["x-real-ip", /this one states the address of a caller/],
+  ["x-openai-api-key", /this one has the name of a credential/],
+  ["helicone-auth", /this one has the name of a credential/],
+  ["x-access-token", /this one has the name of a credential/],
+  ["x-amz-signature", /this one has the name of a credential/],
+  ["cf-access-jwt-assertion", /this one has the name of a credential/],
+]);
+
 /** One mistake each: its path, and its message. */
 const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: RegExp]>> = {
   "nothing": [undefined, "config", /expected/],
@@ -67,6 +90,92 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     withKey({ key: LONG, provider: "a" }),
     "keys[0].provider",
     /unknown setting/,
+  ],
+  ...Object.fromEntries(
+    Array.from(UNATTRIBUTABLE, ([name, says]) => [
+      `attribution by ${name}`,
+      [{ providers, attribution: { user: name } }, "attribution.user", says],
+    ]),
+  ),
+  "runs by a credential": [
+    { providers, runs: { headers: ["x-api-key"] } },
+    "runs.headers[0]",
+    /this one contains a credential/,
+  ],
+  "runs by the family of a program": [
+    { providers, runs: { headers: ["user-agent family"] } },
+    "runs.headers[0]",
+    /names of headers/,
+  ],
+  "a budget of runs with a period": [
+    { providers, runs: { budget: "5 USD/day" } },
+    "runs.budget",
+    /expected money such as "5 USD"/,
+  ],
+  "a budget of runs without prices": [
+    { providers, runs: { budget: "5 USD" } },
+    "runs.budget",
+    /expected prices/,
+  ],
+  "a budget of runs in another currency": [
+    { providers, prices: { "*": { input: 1 } }, runs: { budget: "5 EUR" } },
+    "runs.budget",
+    /expected a budget in USD/,
+  ],
+  "no calls of a run": [
+    { providers, runs: { calls: 0 } },
+    "runs.calls",
+    /expected a whole number from 1/,
+  ],
+  "runs that are forgotten at once": [
+    { providers, runs: { idle: "10s" } },
+    "runs.idle",
+    /expected a duration from "1m" to "31d"/,
+  ],
+  "too many runs": [
+    { providers, runs: { maxPerKey: 100_000 } },
+    "runs.maxPerKey",
+    /expected a whole number from 1 to 10000/,
+  ],
+  "attribution by a credential after another header": [
+    { providers, attribution: { session: ["x-session-id", "Authorization"] } },
+    "attribution.session[1]",
+    /this one contains a credential/,
+  ],
+  "attribution of an unknown dimension": [
+    { providers, attribution: { usr: "x-user" } },
+    "attribution.usr",
+    /unknown setting. Did you mean user\?/,
+  ],
+  "attribution by nothing": [
+    { providers, attribution: { user: [] } },
+    "attribution.user",
+    /1 to 8 of them/,
+  ],
+  "attribution by too many headers": [
+    { providers, attribution: { user: Array.from({ length: 9 }, (_, n) => `x-user-${n}`) } },
+    "attribution.user",
+    /1 to 8 of them/,
+  ],
+  "an unknown preset of attribution": [
+    { providers, attribution: { presets: ["openwebui"] } },
+    "attribution.presets[0]",
+    /known clients: claude-code, codex, opencode, gemini-cli, open-webui/,
+  ],
+  "usage by a dimension without a header": [
+    { providers, attribution: { user: "x-user", usage: ["session"] } },
+    "attribution.usage",
+    /have a header, or a preset with one/,
+  ],
+  "metrics of a dimension without a header": [
+    { providers, attribution: { presets: ["codex"], metrics: ["client", "user"] } },
+    "attribution.metrics",
+    /have a header, or a preset with one/,
+  ],
+  "too many rows of attribution": [
+    { providers, attribution: { user: "x-user", maxRows: 100_001 } },
+    "attribution.maxRows",
+    /from 1 to 100000/,
   ],
   "no upstream": [{ providers: { a: {} } }, "providers.a.upstream", /expected to be there/],
   "no replica": [withProvider({ upstream: [] }), "providers.a.upstream", /at least one upstream/],
@@ -175,7 +284,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a forwarding field": [
     withHeaders({ pass: ["x-forwarded-f*"] }),
     "providers.a.headers.pass[0]",
-    /describes the way/,
+    /describes the route/,
   ],
   "a header of another origin": [
     withHeaders({ answer: ["access-control-allow-*"] }),
@@ -617,6 +726,12 @@ const WRONG: readonly [
     true,
     "",
   ]],
+  ["providers.a.shape", (shape) => withProvider({ shape }), /"v1", "gemini", "azure"/, [
+    "openai",
+    null,
+    true,
+    "",
+  ]],
   ["providers.a.transport", (transport) => withProvider({ transport }), /"http1" or "fetch"/, [
     "http2",
     null,
@@ -777,7 +892,7 @@ const WRONG: readonly [
   [
     "keys[0].limits.budget",
     (budget) => withKey({ key: LONG, limits: { budget } }),
-    /expected a budget (?:such as|by day or month)|expected money such as/,
+    /expected a budget (?:such as|with its period|by day, week or month)|expected money such as/,
     [
       "5M",
       "5M/min",
@@ -841,6 +956,28 @@ describe("the configuration", () => {
       }
     });
   }
+
+  it("accepts headers of attribution that name users, also those that a proxy adds", () => {
+    const { attribution } = checkConfig({
+      providers,
+      attribution: {
+        presets: ["open-webui", "codex"],
+        user: ["X-Forwarded-User", "x-auth-request-email", "x-openwebui-user-id"],
+        usage: ["user", "client"],
+      },
+    });
+    assert.deepEqual(attribution, {
+      sources: {
+        user: ["x-forwarded-user", "x-auth-request-email", "x-openwebui-user-id"],
+        session: ["x-openwebui-chat-id", "session-id", "thread-id"],
+        agent: ["x-openai-subagent"],
+        client: ["user-agent family"],
+      },
+      usage: ["user", "client"],
+      maxRows: 1000,
+      metrics: [],
+    });
+  });
 
   it("accepts names and prefixes of names of headers, in lower case, even short ones", () => {
     const given = {
@@ -1029,6 +1166,7 @@ describe("the configuration", () => {
           hosts: ["*"],
           messages: "ordered",
           operations: ["default"],
+          shape: "v1",
           transport: "http1",
           credential: "authorization",
           combinedKey: false,
@@ -1041,7 +1179,9 @@ describe("the configuration", () => {
           },
         },
       },
+      attribution: { sources: {}, usage: [], maxRows: 1000, metrics: [] },
       keys: [],
+      runs: { headers: [], idleMs: 86_400_000, maxPerKey: 1000 },
       teams: {},
       limits: {
         maxBodyBytes: 32 * 1024 * 1024,
@@ -1094,6 +1234,16 @@ describe("the configuration", () => {
       assert.deepEqual([a?.credential, a?.combinedKey], ["x-goog-api-key", true]);
     });
   }
+
+  it("knows the header for a provider's key by its shape", () => {
+    const upstream = "https://llm.example.com";
+    for (const [shape, credential] of [["gemini", "x-goog-api-key"], ["azure", "api-key"]]) {
+      assert.equal(
+        checkConfig(withProvider({ upstream, shape })).providers.a?.credential,
+        credential,
+      );
+    }
+  });
 
   it("waits before it closes its listeners if readiness is checked", () => {
     assert.equal(checkConfig({ providers, admin: { port: 0 } }).drain.delayMs, 5000);

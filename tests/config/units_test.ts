@@ -10,9 +10,12 @@ import {
   parseBudget,
   parseCount,
   parseDuration,
+  parseMoneyBudget,
   parseRate,
   parseSize,
   periodEnd,
+  PERIODS,
+  periodStart,
 } from "../../src/config/units.ts";
 
 const DAY_MS = 86_400_000;
@@ -145,7 +148,8 @@ const WRONG: readonly [name: string, parse: (text: string) => unknown, texts: re
       "5M/",
       "/month",
       "5M/months",
-      "5M/week",
+      "5M/weeks",
+      "5M/year",
       "5M/2day",
       "0/day",
       "1.5/day",
@@ -172,6 +176,12 @@ describe("units", () => {
     assert.deepEqual(parseRate("5/10s"), { limit: 5, windowMs: 10_000 });
     assert.deepEqual(parseRate("1/31day"), { limit: 1, windowMs: 31 * DAY_MS });
     assert.deepEqual(parseBudget("5M/month"), { limit: 5_000_000, period: "month" });
+    assert.deepEqual(parseBudget("100k/week"), { limit: 100_000, period: "week" });
+    assert.deepEqual(parseMoneyBudget("0.5 EUR/week"), {
+      limit: 500_000_000,
+      period: "week",
+      currency: "EUR",
+    });
   });
 
   // 2.3 times 1,000,000 is 2,299,999.9999999995 in floating point; and each rewriting of a file
@@ -226,7 +236,7 @@ describe("units", () => {
 
   it("format a budget that parses to the same value", () => {
     fc.assert(
-      fc.property(count, fc.constantFrom("day" as const, "month" as const), (limit, period) => {
+      fc.property(count, fc.constantFrom(...PERIODS), (limit, period) => {
         assert.deepEqual(parseBudget(formatBudget({ limit, period })), { limit, period });
       }),
     );
@@ -291,14 +301,29 @@ describe("the end of a budget's period", () => {
     });
   }
 
+  const WEEKS: readonly [now: string, end: string][] = [
+    ["2026-11-27T10:00:00.000Z", "2026-11-30T00:00:00.000Z"],
+    ["2026-11-29T23:59:59.999Z", "2026-11-30T00:00:00.000Z"],
+    ["2026-11-30T00:00:00.000Z", "2026-12-07T00:00:00.000Z"],
+    ["2027-01-01T00:00:00.000Z", "2027-01-04T00:00:00.000Z"],
+  ];
+  for (const [now, end] of WEEKS) {
+    it(`of ${now}: ${end.slice(0, 10)} for a week`, () => {
+      assert.equal(new Date(periodEnd("week", Date.parse(now))).toISOString(), end);
+    });
+  }
+
+  const LONGEST = { day: 1, week: 7, month: 31 };
   it("is in the future, at a midnight, and at most one period away", () => {
     const time = fc.integer({ min: 0, max: Date.UTC(2200, 0, 1) });
     fc.assert(
-      fc.property(time, fc.constantFrom("day" as const, "month" as const), (now, period) => {
+      fc.property(time, fc.constantFrom(...PERIODS), (now, period) => {
         const end = periodEnd(period, now);
-        assert.ok(end > now && end - now <= (period === "day" ? 1 : 31) * DAY_MS);
+        assert.ok(end > now && end - now <= LONGEST[period] * DAY_MS);
         assert.equal(end % DAY_MS, 0);
         if (period === "month") assert.equal(new Date(end).getUTCDate(), 1);
+        if (period === "week") assert.equal(new Date(end).getUTCDay(), 1, "a Monday");
+        assert.ok(periodStart(period, now) <= now && periodStart(period, end) === end);
         assert.equal(periodEnd(period, end - 1), end, "the same for all of the period");
       }),
     );

@@ -10,7 +10,8 @@ import { OPAQUE, PLAIN_TEXT } from "../../src/dialects/opaque.ts";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
 import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
-import { type ErrorCode, ERRORS, GatewayError } from "../../src/errors/gateway_error.ts";
+import { type ErrorCode, ERRORS } from "../../src/errors/codes.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { TokenUsage } from "../../src/exchange/billing.ts";
 import { FINAL_MESSAGE, FINAL_RESPONSE } from "../support/event_streams.ts";
 import { COMPLETION } from "../support/provider.ts";
@@ -216,11 +217,15 @@ describe("a streamed legacy completion", () => {
     scanner.push(Buffer.from(event("Hel", null) + event('"finish_reason":"stop"', null)));
     assert.equal(scanner.isComplete, false);
     scanner.push(Buffer.from(event("lo", "length")));
-    assert.deepEqual([scanner.isComplete, scanner.isDone], [true, false]);
+    assert.deepEqual([scanner.isComplete, scanner.hasLastEvent], [true, false]);
     scanner.push(
       Buffer.from(`${event("", null, { choices: [], usage: LEGACY.usage })}data: [DONE]\n\n`),
     );
-    assert.deepEqual([scanner.isDone, scanner.usage], [true, { total: 12, input: 5, output: 7 }]);
+    assert.deepEqual([scanner.hasLastEvent, scanner.usage], [true, {
+      total: 12,
+      input: 5,
+      output: 7,
+    }]);
   });
 });
 
@@ -228,8 +233,8 @@ describe("a stream of an unknown interface", () => {
   it("is complete when it ends, and not before", () => {
     const scanner = OPAQUE.createScanner(1);
     scanner.push(Buffer.from('event: x\ndata: {"usage":{"total_tokens":2}}\n\ndata: [DONE]\n\n'));
-    const { isComplete, isDone, hasError, payloads, usage, isAtBoundary } = scanner;
-    assert.deepEqual([isComplete, isDone, hasError, payloads, usage, isAtBoundary], [
+    const { isComplete, hasLastEvent, hasError, payloads, usage, isAtBoundary } = scanner;
+    assert.deepEqual([isComplete, hasLastEvent, hasError, payloads, usage, isAtBoundary], [
       false,
       false,
       false,
@@ -240,7 +245,7 @@ describe("a stream of an unknown interface", () => {
     scanner.push(Buffer.from("half"));
     assert.deepEqual([scanner.isAtBoundary, scanner.boundary], [false, "\n\n"]);
     scanner.end();
-    assert.deepEqual([scanner.isComplete, scanner.isDone], [true, false], "no event says so");
+    assert.deepEqual([scanner.isComplete, scanner.hasLastEvent], [true, false], "no event says so");
   });
 
   it("has an error if an event is named `error`", () => {

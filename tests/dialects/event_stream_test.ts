@@ -14,7 +14,7 @@ import { chunk, stream } from "../support/provider.ts";
 
 interface Findings {
   readonly payloads: number;
-  readonly isDone: boolean;
+  readonly hasLastEvent: boolean;
   readonly isComplete: boolean;
   readonly hasError: boolean;
   readonly isAtBoundary: boolean;
@@ -30,7 +30,7 @@ function reference(text: string, choices: number): Findings {
   const begun = new Set<number>();
   const finished = new Set<number>();
   let payloads = 0;
-  let isDone = false;
+  let hasLastEvent = false;
   let hasError = false;
   let isInEvent = false;
   let name = "";
@@ -59,17 +59,17 @@ function reference(text: string, choices: number): Findings {
     if (value !== "") {
       payloads++;
       data.push(value);
-      if (value === "[DONE]") isDone = true;
+      if (value === "[DONE]") hasLastEvent = true;
       if (choices > 1 || TELLING.test(value)) read(value);
       if (data.length > 1) read(data.join("\n"));
     }
     if (name === "error" && data.length > 0) hasError = true;
   }
-  const isComplete = isDone ||
+  const isComplete = hasLastEvent ||
     (begun.size >= choices && [...begun].every((index) => finished.has(index)));
   return {
     payloads,
-    isDone,
+    hasLastEvent,
     isComplete,
     hasError,
     isAtBoundary: last === "" && !isInEvent && text !== "\ufeff",
@@ -83,8 +83,8 @@ function scan(bytes: Uint8Array, cuts: readonly number[], choices: number): Find
     scanner.push(bytes.subarray(edges[index], edge));
   }
   scanner.end();
-  const { payloads, isDone, isComplete, hasError, isAtBoundary } = scanner;
-  return { payloads, isDone, isComplete, hasError, isAtBoundary };
+  const { payloads, hasLastEvent, isComplete, hasError, isAtBoundary } = scanner;
+  return { payloads, hasLastEvent, isComplete, hasError, isAtBoundary };
 }
 
 /** An event with its data on several lines. */
@@ -169,21 +169,25 @@ const CASES: Readonly<
   "data of two spaces": ["data:  \n\n", { payloads: 1 }],
   "other fields": ["event: ping\nid: 1\nretry: 5\ndatax: [DONE]\n\n", { payloads: 0 }],
   "characters of several bytes": [`data: größe 😀 字\n\n`, { payloads: 1 }],
-  "the end": ["data: [DONE]\n\n", { payloads: 1, isDone: true, isComplete: true }],
-  "the end without a space": ["data:[DONE]\n\n", { payloads: 1, isDone: true, isComplete: true }],
+  "the end": ["data: [DONE]\n\n", { payloads: 1, hasLastEvent: true, isComplete: true }],
+  "the end without a space": ["data:[DONE]\n\n", {
+    payloads: 1,
+    hasLastEvent: true,
+    isComplete: true,
+  }],
   "the end without a blank line": [
     "data: [DONE]\n",
-    { payloads: 1, isDone: true, isComplete: true, isAtBoundary: false },
+    { payloads: 1, hasLastEvent: true, isComplete: true, isAtBoundary: false },
   ],
   "the end without a line end": ["data: [DONE]", {
     payloads: 1,
-    isDone: true,
+    hasLastEvent: true,
     isComplete: true,
     isAtBoundary: false,
   }],
   "the end after a carriage return": ["data: [DONE]\r", {
     payloads: 1,
-    isDone: true,
+    hasLastEvent: true,
     isComplete: true,
     isAtBoundary: false,
   }],
@@ -290,7 +294,12 @@ describe("the scanner of events", () => {
     it(`reads ${name} the same whole, in halves and byte by byte`, () => {
       const bytes = Buffer.from(content);
       for (const cuts of [[], [bytes.length >> 1], Array.from(bytes.keys())]) {
-        const rest = { isDone: false, isComplete: false, hasError: false, isAtBoundary: true };
+        const rest = {
+          hasLastEvent: false,
+          isComplete: false,
+          hasError: false,
+          isAtBoundary: true,
+        };
         assert.deepEqual(scan(bytes, cuts, 1), { ...rest, ...expected });
       }
     });
@@ -339,7 +348,7 @@ describe("the scanner of events", () => {
           fc.property(cut, (cuts) => {
             const expected = {
               payloads: 2,
-              isDone: false,
+              hasLastEvent: false,
               isComplete,
               hasError,
               isAtBoundary: true,
@@ -362,7 +371,7 @@ describe("the scanner of events", () => {
       for (const cuts of [[], [30], [bytes.length - 30], [30, 70_000, bytes.length - 1]]) {
         const expected = {
           payloads,
-          isDone: false,
+          hasLastEvent: false,
           isComplete,
           hasError: false,
           isAtBoundary: true,

@@ -5,7 +5,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { JsonSkeleton } from "../../src/dialects/json_skeleton.ts";
-import { readUsage } from "../../src/dialects/openai_chat.ts";
+import { readChatUsage } from "../../src/dialects/openai_chat.ts";
 
 function skeletonOf(json: string, cuts: readonly number[] = []): string | undefined {
   const bytes = Buffer.from(json);
@@ -32,7 +32,7 @@ function findingsOf(json: string) {
   const { error, choices = [], ...rest } = JSON.parse(json);
   return {
     hasError: Boolean(error),
-    usage: readUsage(rest),
+    usage: readChatUsage(rest),
     choices: choices.map(({ index, finish_reason, delta }: Choice) => ({
       index,
       finish_reason,

@@ -110,8 +110,8 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
  * Findings of a scanner, without `payloads` and the boundary, which `event_stream_test.ts` tests
  * for every scanner.
  */
-const findingsOf = ({ isDone, isComplete, hasError, usage }: StreamScanner) => ({
-  isDone,
+const findingsOf = ({ hasLastEvent, isComplete, hasError, usage }: StreamScanner) => ({
+  hasLastEvent,
   isComplete,
   hasError,
   usage,
@@ -128,7 +128,7 @@ function scan(
 }
 
 const inBytes = (bytes: Uint8Array) => Array.from(bytes.keys(), (at) => bytes.subarray(at, at + 1));
-const NOTHING = { isDone: false, isComplete: false, hasError: false, usage: undefined };
+const NOTHING = { hasLastEvent: false, isComplete: false, hasError: false, usage: undefined };
 const CUT = new GatewayError("upstream_stream_truncated");
 
 /** The data of the error event for a stream that ends here. */
@@ -171,7 +171,7 @@ const EVERY_CUT = ["as they are", "with CRLF"];
 describe("a stream of typed events", () => {
   for (const [name, sample] of Object.entries(SAMPLES)) {
     const expected = {
-      isDone: true,
+      hasLastEvent: true,
       isComplete: true,
       hasError: sample.hasError ?? false,
       usage: sample.usage,
@@ -197,8 +197,8 @@ describe("a stream of typed events", () => {
     it(`is not complete for ${name} that ends before its last byte`, () => {
       const bytes = Buffer.from(text);
       for (const at of bytes.keys()) {
-        const { isDone, isComplete, hasError } = scan(sample, bytes.subarray(0, at));
-        assert.deepEqual([isDone, isComplete, hasError], [false, false, false], `${at}`);
+        const { hasLastEvent, isComplete, hasError } = scan(sample, bytes.subarray(0, at));
+        assert.deepEqual([hasLastEvent, isComplete, hasError], [false, false, false], `${at}`);
       }
     });
 
@@ -341,8 +341,8 @@ describe("an error of the provider's own", () => {
     it(`${name} ends the stream`, () => {
       const bytes = Buffer.from(text);
       for (const chunks of [[bytes], inBytes(bytes)]) {
-        const { hasError, isDone } = scan({ dialect }, ...chunks);
-        assert.deepEqual([hasError, isDone], [true, true]);
+        const { hasError, hasLastEvent } = scan({ dialect }, ...chunks);
+        assert.deepEqual([hasError, hasLastEvent], [true, true]);
       }
       const cut = scan({ dialect }, bytes.subarray(0, -1));
       assert.equal(cut.hasError, false, "no library sees an event without its blank line");
@@ -380,7 +380,7 @@ const ENDS: Readonly<Record<keyof typeof DIALECTS, readonly string[]>> = {
 function reference(text: string, ends: readonly string[]) {
   const lines = text.replace(/^\ufeff/, "").split(/\r\n|\r|\n/);
   const last = lines.pop() ?? "";
-  const findings = { isDone: false, isComplete: false, hasError: false };
+  const findings = { hasLastEvent: false, isComplete: false, hasError: false };
   let [name, data, isError, type]: [
     name: string | undefined,
     data: string[],
@@ -405,22 +405,22 @@ function reference(text: string, ends: readonly string[]) {
   for (const line of last === "" ? lines : [...lines, last]) {
     if (line === "") {
       if (type === "error" || event?.error || isError) findings.hasError = true;
-      if (ends.includes(String(type))) findings.isDone = true;
+      if (ends.includes(String(type))) findings.hasLastEvent = true;
       if (type === "response.failed" && ends.includes(type)) findings.hasError = true;
-      if (findings.hasError) findings.isDone = true;
+      if (findings.hasError) findings.hasLastEvent = true;
       [name, data, isError, type, event] = [undefined, [], false, undefined, undefined];
     }
     if (line === "" || line.startsWith(":")) continue;
     if (line.startsWith("event:")) name = line.slice(6).replace(/^ /, "");
     const value = line.startsWith("data:") ? line.slice(5).replace(/^ /, "") : "";
-    if (value === "[DONE]" && data.length === 0) findings.isDone = true;
+    if (value === "[DONE]" && data.length === 0) findings.hasLastEvent = true;
     if (value !== "") {
       data.push(value);
       read(data.join("\n"));
     }
     if (name === "error" && data.length > 0) isError = true;
   }
-  return { ...findings, isComplete: findings.isDone };
+  return { ...findings, isComplete: findings.hasLastEvent };
 }
 
 const TELLING = [...Object.values(ENDS).flat(), "message_start", "message_delta"];

@@ -9,7 +9,7 @@ import { cpSync, globSync, readFileSync, symlinkSync, writeFileSync } from "node
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
-import { ERRORS } from "../../src/errors/gateway_error.ts";
+import { ERRORS } from "../../src/errors/codes.ts";
 import { makeFolder } from "../support/program.ts";
 
 const [, table = ""] =
@@ -94,8 +94,8 @@ describe("the table of changes in CONTRIBUTING", () => {
       "add an error code",
       "add a setting",
       "add an operation",
+      "add a shape of addresses",
       "add a store of keys",
-      "change the text of a 429",
     ]);
     for (const [change, files] of CHANGES) {
       assert.ok(files.length > 0, change);

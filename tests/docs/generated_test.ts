@@ -10,6 +10,7 @@ import process from "node:process";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { writeApi } from "../../scripts/docs/api.ts";
 import { IN_STREAM } from "../../scripts/docs/errors.ts";
+import { makeMeasurements } from "../../scripts/docs/measurements.ts";
 import { makePeers } from "../../scripts/docs/performance.ts";
 import { unpadTables } from "../../scripts/docs/page_format.ts";
 import { readPart, toTable } from "../../scripts/docs/parts.ts";
@@ -229,6 +230,20 @@ describe("the table of peers", () => {
     assert.match(both, /\| Portkey 1\.2\.3 +\| 1,200 /);
     assert.match(both, /\| \*\*Sallyport\*\* on Node 26 \| 12,300 /);
     assert.match(both, /Portkey 1\.2\.3: measured apart.* on Node 26 10,000 and 10,000 a second/);
+  });
+});
+
+describe("the measurements that are not on a page", () => {
+  it("are printed from the last results, each with its title and a table", () => {
+    const text = makeMeasurements();
+    const titles = [
+      "Cost compared with ten bare lines",
+      "Paced streams",
+      "Goals",
+      "Log and metrics",
+    ];
+    for (const title of titles) assert.match(text, new RegExp(`## ${title}\\n\\n\\| `));
+    assert.match(text, /\| processor time of an event, 500 streams \| \d/);
   });
 });
 

@@ -75,14 +75,14 @@ class Stage {
   /** Makes a gateway reload its configuration. */
   async reload({ program }: Member, ...config: Parameters<Stage["write"]>): Promise<void> {
     this.write(...config);
-    const before = program.stderr().length;
+    const before = program.reports().length;
     program.kill("SIGHUP");
     await until(
-      () => /reloaded.*\n/.test(program.stderr().slice(before)),
+      () => /reloaded.*\n/.test(program.reports().slice(before)),
       "the reload is told of",
       20_000,
     );
-    assert.match(program.stderr().slice(before), /was reloaded/);
+    assert.match(program.reports().slice(before), /was reloaded/);
   }
 
   call({ url }: Member, name: string, key = KEY): Reading {

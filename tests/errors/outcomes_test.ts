@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "@std/testing/bdd";
-import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
+import { type ErrorCode, ERRORS } from "../../src/errors/codes.ts";
 import { type Concern, concernOf, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
 import { answerPlain } from "../support/provider.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";

@@ -84,6 +84,8 @@ const BARE: Example = {
   start: () => [ONE_FILE, "serve"],
 };
 const MAX_LINES = 40;
+/** The servers live as long as all cases of this file, also on a busy machine. */
+const LIFE_MS = 300_000;
 const OWN_FILES = /\.(?:js|mjs)$/;
 /** Files that frameworks build from the sources, and their caches. */
 const MADE = /^(?:\.next|\.astro|dist|node_modules)(?:\/|$)/;
@@ -108,6 +110,7 @@ describe("the examples", () => {
       // Node and Bun find the package of this folder by its name; for Deno, a user installs it
       // elsewhere.
       permissions: ["-A", `--import-map=${join(folder.path, "import_map.json")}`],
+      lifeMs: LIFE_MS,
       ...options,
       file: resolve(file),
       env: { NEXT_TELEMETRY_DISABLED: "1", ASTRO_TELEMETRY_DISABLED: "1", ...options.env },

@@ -2,7 +2,7 @@
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
-import { ERRORS } from "../../src/errors/gateway_error.ts";
+import { ERRORS } from "../../src/errors/codes.ts";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";

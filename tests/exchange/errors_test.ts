@@ -5,7 +5,7 @@
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
-import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
+import { type ErrorCode, ERRORS } from "../../src/errors/codes.ts";
 import { it } from "../support/cases.ts";
 import { type Case, CASES, endProvoked, IN_STREAM, provoke } from "../support/error_cases.ts";
 import { chunk } from "../support/provider.ts";

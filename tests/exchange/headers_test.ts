@@ -99,6 +99,31 @@ describe("headers", () => {
     for (const [name, value] of Object.entries(back)) assert.equal(headers[name], value, name);
   });
 
+  it("of coding agents pass in both directions by family, without credentials", async () => {
+    const families = (
+      "x-claude-code-session-id x-claude-code-agent-id x-claude-1p-request-class x-app " +
+      "x-codex-turn-state x-codex-turn-metadata x-codex-not-known-yet originator thread-id " +
+      "session-id x-session-affinity x-session-not-known-yet x-openai-subagent " +
+      "x-opencode-session x-models-etag x-reasoning-included"
+    ).split(" ");
+    const withheld = (
+      "x-openai-api-key x-codex-authorization x-claude-code-token x-session-cookie " +
+      "x-opencode-secret x-openwebui-user-email x-openwebui-chat-id x-apple"
+    ).split(" ");
+    const all = Object.fromEntries([...families, ...withheld].map((name) => [name, `of ${name}`]));
+    await start((response) =>
+      void response.writeHead(200, { "content-type": "application/json", ...all }).end(COMPLETION)
+    );
+    const { headers } = await call(all);
+    const sent: Readonly<Record<string, unknown>> = calls[0]?.headers ?? {};
+    for (const name of families) {
+      assert.deepEqual([sent[name], headers[name]], [`of ${name}`, `of ${name}`], name);
+    }
+    for (const name of withheld) {
+      assert.deepEqual([sent[name], headers[name]], [undefined, undefined], name);
+    }
+  });
+
   it("pass as the provider's configuration says, and can be set by it", async () => {
     const answer = {
       "content-type": "application/json",
@@ -290,7 +315,7 @@ describe("headers", () => {
 
   it.notOn(
     "workers",
-    "a Worker takes no parts of a test",
+    "a Worker accepts no parts from a test",
     "tell in Server-Timing what the gateway took and what the provider, until the answer's header",
     async () => {
       const clock = { ...systemClock, monotonic: () => monotonicMs };

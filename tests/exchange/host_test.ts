@@ -46,7 +46,7 @@ describe("the host", () => {
   it.notOn(
     "workers",
     "workerd or the edge reads the bytes first",
-    "refuses a Host that is no plain host before anything looks at the URL",
+    "refuses a Host that is not a plain host before anything looks at the URL",
     async () => {
       for (
         const host of [

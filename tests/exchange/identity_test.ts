@@ -443,7 +443,7 @@ describe("callers with identity tokens", () => {
 
   it.notOn(
     "workers",
-    "a Worker takes no parts of a test",
+    "a Worker accepts no parts from a test",
     "can be revoked by an embedder",
     async () => {
       const revoked = new Set<string | undefined>();

@@ -422,7 +422,7 @@ describe("limits", () => {
 
   it.notOn(
     "workers",
-    "a Worker takes no parts of a test",
+    "a Worker accepts no parts from a test",
     "takes both secrets of a key while a rotation overlaps, and none of a disabled or revoked one",
     async () => {
       const { digest } = runtimeParts();

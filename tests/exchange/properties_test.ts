@@ -143,7 +143,7 @@ describe("the body policy", () => {
 
   it.notOn(
     "workers",
-    "it is more than a Worker takes by default",
+    "a Worker accepts less by default",
     "forwards a text of 10 MB and an array of a million elements [huge body]",
     async () => {
       await assertArrives(`{${good.join(",")},"x":"${"\\u00e9\\\\".repeat(1_250_000)}"}`);

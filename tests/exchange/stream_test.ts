@@ -101,7 +101,7 @@ describe("a streamed chat completion", () => {
 
   it.notOn(
     "workers",
-    "workerd may cut an event in two",
+    "workerd can divide an event",
     "hands on each event before the next one is sent",
     async () => {
       let next = (): void => {};

@@ -119,6 +119,22 @@ describe("the charge of a call", () => {
     assert.equal(await spent(gateway), costOf(record, 1));
   });
 
+  it("is not a cost that no answer can have", async () => {
+    let cost = "1e80";
+    answering = (response) =>
+      response.writeHead(200, JSON_TYPE).end(
+        `{"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":0,"total_tokens":1000,` +
+          `"cost":${cost}}}`,
+      );
+    const gateway = await start({ statesCost: true });
+    await call(gateway, { ...ASKED, stream: false });
+    const byPrice = await spent(gateway);
+    assert.equal(byPrice, 1_000_000 + 5_000_000);
+    cost = "0.25";
+    await call(gateway, { ...ASKED, stream: false });
+    assert.equal(await spent(gateway), byPrice + 250_000_000);
+  });
+
   it("counts all stated tokens under a limit of tokens, also if the total is too small", async () => {
     const usage = { prompt_tokens: 1000, completion_tokens: 50, total_tokens: 0 };
     answering = (response) =>
@@ -163,6 +179,9 @@ describe("the charge of a call", () => {
     await call(gateway, fields, "/v1/models/dear-1:generateContent");
     const dear = await spent(gateway);
     assert.equal(dear, 100 * 1_000_000);
+    modelVersion = "";
+    await call(gateway, fields, "/v1/models/dear-1:generateContent");
+    assert.equal(await spent(gateway), 2 * dear, "an answer that names no model");
     for (const version of ["other-1-2026-11-26", "unknown-1"]) {
       modelVersion = version;
       const before = await spent(gateway);
@@ -170,6 +189,17 @@ describe("the charge of a call", () => {
       assert.equal(usage?.parts?.[0]?.model, undefined);
       assert.equal(await spent(gateway), before + 1_000_000, version);
     }
+  });
+
+  it("is by the model in a path of Bedrock, whose answers name none", async () => {
+    const usage = { inputTokens: 1000, outputTokens: 0, totalTokens: 1000 };
+    answering = (response) =>
+      response.writeHead(200, JSON_TYPE).end(JSON.stringify({ output: {}, usage }));
+    const gateway = await start();
+    const fields = { model: "other-1", messages: [] };
+    const { model } = await call(gateway, fields, "/v1/model/dear-1%3A0/converse");
+    assert.equal(model, "dear-1:0");
+    assert.equal(await spent(gateway), 100 * 1_000_000);
   });
 
   it("is that of the model that replaced another one before its first token", async () => {

@@ -45,7 +45,7 @@ describe("a WebSocket", () => {
   function assertRefused({ status, headers, body }: RawAnswer, path: string): void {
     assert.deepEqual([status, headers["sallyport-error"]], [426, "websocket_not_supported"], path);
     assert.equal(headers.upgrade, "HTTP/1.1", path);
-    assert.match(body, /Cannot open a WebSocket: this gateway carries HTTP/);
+    assert.match(body, /Cannot open a WebSocket: this gateway supports only HTTP/);
     assert.equal(headers["x-should-retry"], "false");
   }
 

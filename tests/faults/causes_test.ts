@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
-import type { ErrorCode } from "../../src/errors/gateway_error.ts";
+import type { ErrorCode } from "../../src/errors/codes.ts";
 import type { FailureCause } from "../../src/errors/outcomes.ts";
 import { createFetchTransport } from "../../src/upstream/transport.ts";
 import { urlOfNobody } from "../support/free_port.ts";

@@ -63,7 +63,7 @@ describe("faults of the gateway", () => {
 
   it.notOn(
     "workers",
-    "a Worker takes no parts of a test",
+    "a Worker accepts no parts from a test",
     "a wall clock that jumps changes only the expiry of keys, and no deadline [clock jump]",
     async () => {
       let jumpMs = 0;
@@ -146,7 +146,7 @@ describe("faults of the gateway", () => {
 
   it.notOn(
     "workers",
-    "a Worker takes no parts of a test",
+    "a Worker accepts no parts from a test",
     "a tracer that throws fails only its own exchange [internal throw]",
     async () => {
       const begin = () => {
@@ -163,7 +163,7 @@ describe("faults of the gateway", () => {
 
   it.notOn(
     "workers",
-    "a Worker takes no parts of a test",
+    "a Worker accepts no parts from a test",
     "an error that any part throws fails only its own exchange and reveals nothing [internal throw]",
     async () => {
       const secret = () => {

@@ -132,7 +132,14 @@ describe("killed writers", () => {
     }
     writeFileSync(join(at.path, "keys.state.json.7.draft"), "{");
     const third = await serve();
-    const good = ["gateway.jsonc", "keys.json", "keys.state.json", "keys.usage.jsonl"];
+    const good = [
+      "gateway.jsonc",
+      "keys.changes.jsonl",
+      "keys.history.jsonl",
+      "keys.json",
+      "keys.state.json",
+      "keys.usage.jsonl",
+    ];
     assert.deepEqual(
       readdirSync(at.path).filter((name) => !good.includes(name)),
       [],
@@ -142,7 +149,7 @@ describe("killed writers", () => {
     await third.end();
     assert.deepEqual(spent(), [2 * COST], "all but the last seconds of the one that was killed");
     assert.deepEqual(readdirSync(at.path).sort(), good);
-    assert.equal(third.program.stderr(), "");
+    assert.equal(third.program.reports(), "");
   });
 
   it("an abandoned lock does not keep a gateway from writing its spending when it ends [killed writer]", async () => {
@@ -166,6 +173,6 @@ describe("killed writers", () => {
     const { program, end } = await serve();
     await end();
     const says = `sallyport: ${file} is open to other users (mode 0644): chmod 600 ${file}\n`;
-    assert.equal(program.stderr(), says);
+    assert.equal(program.reports(), says);
   });
 });

@@ -6,7 +6,7 @@
 // long: it waits for deadlines of the listeners
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
-import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
+import { type ErrorCode, ERRORS } from "../../src/errors/codes.ts";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { answerLong, answerPlain, chunk, COMPLETION } from "../support/provider.ts";

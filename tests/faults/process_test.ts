@@ -215,12 +215,20 @@ describe("faults around the process", () => {
       assert.equal(child.exitCode, null);
     }
     for (let number = 0; number < 20; number++) assert.equal((await call()).body, COMPLETION);
-    const dropped = async () => {
+    const count = async (series: string) => {
       const { body } = await callRaw(admin, { method: "GET", path: "/metrics" });
-      return Number(/^sallyport_log_dropped_lines\S* (\d+)/m.exec(body)?.[1]);
+      return Number(new RegExp(`^${series} (\\d+)`, "m").exec(body)?.[1]);
     };
+    const dropped = () => count("sallyport_log_dropped_lines\\S*");
     for (let tries = 0; await dropped() < 20; tries++) {
       assert.ok(tries < 1000 && child.exitCode === null);
+    }
+    for (const file of ["state", "usage"]) {
+      await until(
+        async () => await count(`sallyport_file_write_failures_total\\{file="${file}"\\}`) > 0,
+        `failed writes of ${file} are counted`,
+        30_000,
+      );
     }
     assert.equal((await call()).body, COMPLETION);
     process.kill(child.pid ?? 0, "SIGTERM");

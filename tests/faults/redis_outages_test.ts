@@ -153,12 +153,12 @@ withRedis.describe("outages of Redis within one window", () => {
     let paid = await callUntilRefused(paying, 10);
     let taken = await callUntilRefused(strict, 10);
     for (let outage = 0; outage < OUTAGES; outage++) {
-      const { fallbacks } = members[0]?.limiter ?? assert.fail();
+      const { localDecisions } = members[0]?.limiter ?? assert.fail();
       redis.pause();
       // One outage is too short to use the rest of the strict limit.
       paid += await callUntilRefused(paying);
       taken += await callUntilRefused(strict, outage === 0 ? 20 : Infinity);
-      assert.ok((members[0]?.limiter.fallbacks ?? 0) > fallbacks, "Redis was not paused");
+      assert.ok((members[0]?.limiter.localDecisions ?? 0) > localDecisions, "Redis was not paused");
       redis.resume();
       for (const { client } of members) {
         await until(() => client.health.isUp, "Redis decides again", 30_000);

@@ -86,7 +86,7 @@ withRedis.describe("the Redis of a program", () => {
       "each call is counted at the new primary",
       FAILOVER_MS,
     );
-    assert.doesNotMatch(program.stderr(), /unknown/);
+    assert.doesNotMatch(program.reports(), /unknown/);
   });
 
   it("a program does not start with an unusable Redis, and says why [Redis moves]", async () => {

@@ -177,7 +177,7 @@ withRedis.describe("a fleet with very many keys", () => {
 
       for (const lease of leases) lease?.release({ tokens: 0, spend: 0 });
       await until(async () => await raw.exists(place) === 0, "all are given back");
-      assert.equal(limiters.reduce((sum, { fallbacks }) => sum + fallbacks, 0), 0);
+      assert.equal(limiters.reduce((sum, { localDecisions }) => sum + localDecisions, 0), 0);
     } finally {
       for (const limiter of limiters) await limiter.close();
     }

@@ -346,7 +346,7 @@ withRedis.describe("faults of Redis", () => {
     }
     assert.deepEqual(codesOf(told), repeat(told.length, "ok"));
     await assertQuick(told, [...normal, ...told.slice(0, 50)]);
-    assert.ok(first.limiter.fallbacks > 0);
+    assert.ok(first.limiter.localDecisions > 0);
     finish();
     assert.equal(parseAnswer(await open.closed).status, 200);
     const tokens = 2 * (normal.length + told.length + 1);
@@ -390,7 +390,7 @@ withRedis.describe("faults of Redis", () => {
     await raw.set(`sallyport:{${subject.name}}:counts`, "not a hash");
     const told = [...await callTimes(5, first, key), ...await callTimes(5, first, other)];
     assert.deepEqual(codesOf(told), repeat(10, "ok"));
-    assert.equal(first.limiter.fallbacks, 5);
+    assert.equal(first.limiter.localDecisions, 5);
     assert.equal(first.client.health.isUp, true);
     assert.deepEqual(await usedOf(first, sound), { requests: 5 });
     await raw.del(`sallyport:{${subject.name}}:counts`);
@@ -400,19 +400,19 @@ withRedis.describe("faults of Redis", () => {
     await raw.acl("SETUSER", "default", "-evalsha", "-eval");
     told.push(...await callTimes(10, first, other));
     await raw.acl("SETUSER", "default", "+@all");
-    assert.equal(first.limiter.fallbacks, 15);
+    assert.equal(first.limiter.localDecisions, 15);
     assert.equal(first.reports.length, 1, first.reports.join("\n"));
 
     await raw.replicaof("127.0.0.1", 1);
     told.push(...await callTimes(10, first, other));
-    assert.ok(first.limiter.fallbacks >= 16);
+    assert.ok(first.limiter.localDecisions >= 16);
     await raw.replicaof("NO", "ONE");
     assert.deepEqual(codesOf(told), repeat(told.length, "ok"));
     await assertQuick(told, normal);
     await isBack(first);
-    const { fallbacks } = first.limiter;
+    const { localDecisions } = first.limiter;
     assert.deepEqual(codesOf(await callTimes(3, first, other)), repeat(3, "ok"));
-    assert.equal(first.limiter.fallbacks, fallbacks);
+    assert.equal(first.limiter.localDecisions, localDecisions);
   });
 
   it("the gateway waits 50 ms for Redis; a slower one counts as down, and so do invalid replies [Redis fails]", async () => {
@@ -428,23 +428,23 @@ withRedis.describe("faults of Redis", () => {
     link.fault = { delayMs: 15 };
     await until(
       async () => {
-        const { fallbacks } = gateway.limiter;
+        const { localDecisions } = gateway.limiter;
         await assertQuick(await callTimes(10, gateway, key), normal);
-        return gateway.limiter.fallbacks === fallbacks;
+        return gateway.limiter.localDecisions === localDecisions;
       },
       "ten calls in a row for which it is waited",
       20_000,
     );
     for (const fault of [{ delayMs: 200 }, { delayMs: 2000 }, "nonsense"] as const) {
       link.fault = fault;
-      const { fallbacks } = gateway.limiter;
+      const { localDecisions } = gateway.limiter;
       const told = [
         ...await callTimes(25, gateway, key),
         ...await callTimes(5, gateway, generateGatewayKey()),
       ];
       assert.deepEqual(codesOf(told), [...repeat(25, "ok"), ...repeat(5, "key_store_unavailable")]);
       await assertQuick(told, normal);
-      assert.ok(gateway.limiter.fallbacks - fallbacks >= 20, JSON.stringify(fault));
+      assert.ok(gateway.limiter.localDecisions - localDecisions >= 20, JSON.stringify(fault));
       if (fault === "nonsense") {
         // The number of gateways in the reply does not matter.
         const { failures } = gateway.client.health;

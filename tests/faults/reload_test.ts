@@ -94,14 +94,14 @@ describe("reload", () => {
       })).status;
     /** Reloads, and returns the lines about it. */
     const reload = async () => {
-      const before = program.stderr().length;
+      const before = program.reports().length;
       program.kill("SIGHUP");
       await until(
-        () => /reloaded.*\n/.test(program.stderr().slice(before)),
+        () => /reloaded.*\n/.test(program.reports().slice(before)),
         "the reload is told of",
         20_000,
       );
-      return program.stderr().slice(before);
+      return program.reports().slice(before);
     };
     /** Waits until every process uses the configuration that the supervisor reports. */
     const settle = async () => {

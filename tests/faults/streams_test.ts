@@ -156,7 +156,7 @@ describe("streams and deadlines", () => {
 
   it.notOn(
     "workers",
-    "a Worker takes no parts of a test",
+    "a Worker accepts no parts from a test",
     "ten minutes of comments are allowed by default [late first event]",
     async () => {
       const clock = new HandClock();
@@ -180,7 +180,7 @@ describe("streams and deadlines", () => {
 
   it.notOn(
     "workers",
-    "a Worker takes no parts of a test",
+    "a Worker accepts no parts from a test",
     "a plain answer after nine minutes is allowed by default [late answer]",
     async () => {
       const clock = new HandClock();
@@ -198,7 +198,7 @@ describe("streams and deadlines", () => {
 
   it.notOn(
     "workers",
-    "a Worker takes no parts of a test",
+    "a Worker accepts no parts from a test",
     "a caller's deadline in whole seconds lasts until the end of its last second [cut clock]",
     async () => {
       const cases = [["1", 1600, 200], ["1", 2000, 504], ["0", 900, 200], ["0", 1000, 504], [

@@ -87,14 +87,14 @@ describe("a supervisor", () => {
     });
   };
   const reload = async (program: Program) => {
-    const before = program.stderr().length;
+    const before = program.reports().length;
     program.kill("SIGHUP");
     await until(
-      () => /reloaded.*\n/.test(program.stderr().slice(before)),
+      () => /reloaded.*\n/.test(program.reports().slice(before)),
       "the reload is reported",
       40_000,
     );
-    return program.stderr().slice(before);
+    return program.reports().slice(before);
   };
   it("tries again when a worker cannot be started, and ends on SIGTERM meanwhile", async () => {
     const program = join(stage.folder.path, "runtime");
@@ -106,7 +106,7 @@ describe("a supervisor", () => {
     const killOne = async () =>
       process.kill((await served.health()).workers[0]?.pid ?? assert.fail(), "SIGKILL");
     const failures = () =>
-      served.program.stderr().match(/a worker could not be started: EACCES/g)?.length ?? 0;
+      served.program.reports().match(/a worker could not be started: EACCES/g)?.length ?? 0;
     chmodSync(program, 0o644);
     await killOne();
     await until(() => failures() >= 2, "it was tried twice");
@@ -157,7 +157,7 @@ describe("a supervisor", () => {
     await until(() => isRefused(other), "no worker listens on the port that is gone");
     assert.deepEqual((await health()).workers.map(({ pid }) => pid), workers.map(({ pid }) => pid));
     await stage.assertWhole(streams);
-    assert.doesNotMatch(program.stderr().split("\n").slice(1).join("\n"), /worker \d+/);
+    assert.doesNotMatch(program.reports().split("\n").slice(1).join("\n"), /worker \d+/);
   });
 
   it("that is killed cuts no stream: its workers finish them, and then exit", async () => {

@@ -45,7 +45,7 @@ describe("faults of the upstream", () => {
 
   it.notOn(
     "workers",
-    "fetch in a Worker does not say whether it connected",
+    "fetch in a Worker does not report whether it connected",
     "a refused connection answers 502 at once, and goes to another replica where there is one [connection refused]",
     async () => {
       const dead = await urlOfNobody();
@@ -76,7 +76,7 @@ describe("faults of the upstream", () => {
 
   it.notOn(
     "workers",
-    "fetch in a Worker does not say whether it connected",
+    "fetch in a Worker does not report whether it connected",
     "a black hole answers 504 at the connect deadline, and goes to another replica where there is one [black hole]",
     async () => {
       const hole = keep(await startBlackHole());
@@ -127,7 +127,7 @@ describe("faults of the upstream", () => {
   for (const error of [400, 429, 500]) {
     it.notOn(
       "workers",
-      "fetch in a Worker keeps connections as it likes",
+      "fetch in a Worker manages its connections itself",
       `a server that closes its connection a moment after ${error} costs no call of another caller`,
       async () => {
         const leaving = new Set<unknown>();

@@ -120,7 +120,7 @@ describe("workers", () => {
     );
     const whole = bodies.filter((body) => body === chunk("a") + stream("b"));
     assert.equal(bodies.length - whole.length, victim.openExchanges);
-    assert.match(program.stderr(), /worker \d+ ended with SIGKILL and is started again/);
+    assert.match(program.reports(), /worker \d+ ended with SIGKILL and is started again/);
   });
 
   it("count limits together, whichever worker serves, and release the open exchanges of a dead worker", async () => {
@@ -209,7 +209,7 @@ describe("workers", () => {
     const { url, health } = await waitUntilServed(program);
     assert.equal(await plain(url), 200);
     await until(async () => (await health()).workers.length === 3, "all serve", 20_000);
-    assert.equal(program.stderr().match(/ended with SIGKILL and is started again/g)?.length, 2);
+    assert.equal(program.reports().match(/ended with SIGKILL and is started again/g)?.length, 2);
   });
 
   it("are started again until they serve, also when none is left and the next ones die as well", async () => {

@@ -12,6 +12,7 @@ import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { Exchange } from "../../src/exchange/exchange.ts";
 import { BodyMemory, JSON_ONLY, readBody, type RequestBody } from "../../src/inbound/body.ts";
 
+const unpack = () => undefined;
 /**
  * A clock without timers, so that the deadline of an unfinished body does not keep the test process
  * alive.
@@ -44,7 +45,15 @@ describe("the memory for bodies", () => {
       const request = { method: "POST", url: "/", headers, body };
       return {
         exchange,
-        reading: readBody(request, { limits, types: JSON_ONLY, memory, owner, clock, exchange }),
+        reading: readBody(request, {
+          limits,
+          types: JSON_ONLY,
+          unpack,
+          memory,
+          owner,
+          clock,
+          exchange,
+        }),
       };
     };
     return { memory, read };

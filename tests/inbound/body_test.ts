@@ -5,7 +5,8 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
+import type { ErrorCode } from "../../src/errors/codes.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { assertShape, parseView } from "../../src/inbound/json_guard.ts";
 import { MAX_DEPTH, MAX_MEMBERS, MAX_VALUES } from "../../src/inbound/json_limits.ts";
 

@@ -10,7 +10,12 @@ import { Redis } from "ioredis";
 import { parseConfig } from "../../src/config/config.ts";
 import { KeyAdministration } from "../../src/admin/key_administration.ts";
 import { BrokenFile, readKeyFile, writeKeyFile } from "../../src/keys/key_file.ts";
-import { InvalidRecord, readRecord, toRecordJson, writeRecord } from "../../src/keys/key_record.ts";
+import {
+  InvalidRecord,
+  readKeyRecord,
+  toRecordJson,
+  writeKeyRecord,
+} from "../../src/keys/key_record.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { createKey, revokeKey, rotateKey, suspendKey } from "../../src/keys/lifecycle.ts";
 import { STORED_FORMS } from "../../src/storage/stored_forms.ts";
@@ -61,17 +66,17 @@ describe("records of a later version", () => {
   for (const [more, refusal] of LATER) {
     it(`${refusal === undefined ? "are used" : "refuse their key"}, and kept: ${JSON.stringify(more)}`, () => {
       const text = JSON.stringify({ ...PLAIN, ...more });
-      const key = readRecord(JSON.parse(text));
+      const key = readKeyRecord(JSON.parse(text));
       if (refusal === undefined) assert.equal(key.later?.refusal, undefined);
       else assert.match(key.later?.refusal ?? "", refusal);
-      assert.deepEqual(JSON.parse(writeRecord(key)), JSON.parse(text), "nothing is lost");
+      assert.deepEqual(JSON.parse(writeKeyRecord(key)), JSON.parse(text), "nothing is lost");
       for (
         const change of [
           (key: GatewayKey) => revokeKey(key, SOME_DAY),
           (key: GatewayKey) => suspendKey(key, true),
         ]
       ) {
-        const { revoked: _, disabled: __, ...rest } = JSON.parse(writeRecord(change(key)));
+        const { revoked: _, disabled: __, ...rest } = JSON.parse(writeKeyRecord(change(key)));
         const { revoked: ___, disabled: ____, ...before } = JSON.parse(text);
         assert.deepEqual(rest, before);
       }
@@ -79,7 +84,7 @@ describe("records of a later version", () => {
   }
 
   it("stay whole in a rotation, which is refused if it would leave an unknown secret valid", () => {
-    const key = readRecord({ ...PLAIN, color: "red", limits: { images: "5/day" } });
+    const key = readKeyRecord({ ...PLAIN, color: "red", limits: { images: "5/day" } });
     const { record } = rotateKey(key, HOUR_MS, parts);
     const { previous, digest: _, ...json } = toRecordJson(record);
     assert.deepEqual(json, {
@@ -89,7 +94,7 @@ describe("records of a later version", () => {
       limits: { images: "5/day" },
     });
     assert.deepEqual(previous, { digest: digest("one"), expires: "2026-11-21T01:00:00.000Z" });
-    const unseen = readRecord({
+    const unseen = readKeyRecord({
       ...PLAIN,
       previous: [{ digest: digest("x") }, { digest: digest("y") }],
     });
@@ -99,19 +104,23 @@ describe("records of a later version", () => {
   it("are invalid without an id and a digest, or with the key itself", () => {
     const bad = [null, [], "x", {}, { id: "one" }, { ...PLAIN, digest: 5 }, { ...PLAIN, id: "" }];
     for (const value of [...bad, { id: "one", key: "a-key-of-my-own-0123" }]) {
-      assert.throws(() => readRecord(value), InvalidRecord, JSON.stringify(value));
+      assert.throws(() => readKeyRecord(value), InvalidRecord, JSON.stringify(value));
     }
   });
 
   it("have a version only if they contain more than the first version knows", () => {
-    const key = readRecord(PLAIN);
+    const key = readKeyRecord(PLAIN);
     assert.equal(toRecordJson(key)["version"], undefined);
     assert.equal(
-      JSON.parse(writeRecord(readRecord({ ...PLAIN, version: 2 })))["version"],
+      JSON.parse(writeKeyRecord(readKeyRecord({ ...PLAIN, version: 2 })))["version"],
       undefined,
     );
     const team = { ...key, team: "search" };
     assert.equal(toRecordJson(team)["version"], 2);
+    for (const budget of ["1M/week", "5 USD/week", ["1M/day", "5 USD/week"]]) {
+      const weekly = readKeyRecord({ ...PLAIN, limits: { budget } });
+      assert.equal(toRecordJson(weekly)["version"], 3);
+    }
   });
 });
 
@@ -160,22 +169,22 @@ describe("a file of keys with records of a later version", () => {
 
 /** Every change that an administrator can make. */
 async function changeAll(keys: KeyAdministration): Promise<void> {
-  const { view } = await keys.create({
-    name: "new",
-    limits: { requests: { limit: 5, windowMs: 1000 } },
-  });
-  await keys.rotate(view.id, HOUR_MS);
-  await keys.update(ROTATED, { name: "other", limits: { concurrency: 3 }, expiresAt: undefined });
-  await keys.enable(DISABLED);
-  await keys.disable(view.id);
-  await keys.revoke(DISABLED);
+  const by = { who: "cli:ann" };
+  const limits = { requests: { limit: 5, windowMs: 1000 } };
+  const { view } = await keys.create({ name: "new", limits }, by);
+  await keys.rotate(view.id, HOUR_MS, by);
+  const patch = { name: "other", limits: { concurrency: 3 }, expiresAt: undefined };
+  await keys.update(ROTATED, patch, by);
+  await keys.enable(DISABLED, by);
+  await keys.disable(view.id, by);
+  await keys.revoke(DISABLED, by);
 }
 
 describe("keys that the first version wrote", () => {
   it("are read from its file, and it can read later changes", async () => {
     const keys = await readKeyFile(Buffer.from(FILE));
     assert.equal(keys.size, 3);
-    assert.deepEqual(Array.from(keys.values(), (key) => JSON.parse(writeRecord(key))), RECORDS);
+    assert.deepEqual(Array.from(keys.values(), (key) => JSON.parse(writeKeyRecord(key))), RECORDS);
     assertFileReadable(FILE);
     const { record } = createKey({ name: "new", models: ["m-*"] }, parts);
     const all: Uint8Array[] = [];
@@ -219,7 +228,9 @@ withRedis.describe("keys that the first version wrote to Redis", () => {
       Number(REDIS.used["HPo2nZnmE9Vv"]),
     );
     const config = parseConfig({ providers: { a: { upstream: "openai" } } });
-    await changeAll(new KeyAdministration({ keys: member.store, digest, now: Date.now, config }));
+    const changes = { add: () => Promise.resolve() };
+    const parts = { keys: member.store, digest, changes, now: Date.now, config };
+    await changeAll(new KeyAdministration(parts));
     member.store.used(REVOKED, SOME_DAY);
     await member.store.close();
     const [keys, digests] = [

@@ -5,7 +5,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
-import { writeRecord } from "../../src/keys/key_record.ts";
+import { writeKeyRecord } from "../../src/keys/key_record.ts";
 import { KeySnapshot, SNAPSHOT_MS } from "../../src/keys/key_snapshot_file.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";
@@ -41,7 +41,8 @@ describe("a snapshot of keys", () => {
     await snapshot.start();
     return snapshot;
   };
-  const see = (snapshot: KeySnapshot, key: GatewayKey) => snapshot.see(key, writeRecord(key), now);
+  const see = (snapshot: KeySnapshot, key: GatewayKey) =>
+    snapshot.see(key, writeKeyRecord(key), now);
   const ids = (snapshot: KeySnapshot, ...keys: GatewayKey[]) =>
     keys.map((key) => snapshot.find(key.digest)?.id);
 
@@ -64,6 +65,19 @@ describe("a snapshot of keys", () => {
     now += 1;
     assert.deepEqual(ids(second, ONE), [undefined]);
     assert.equal(second.isUsable, false);
+  });
+
+  it("has the stored teams, until a day has passed since they were seen", async () => {
+    const first = await open();
+    assert.equal(first.teams, undefined);
+    first.seeTeams(new Map([["ads", "{}"], ["search", "{}"]]));
+    now += 1;
+    first.seeTeams(new Map([["ads", '{"limits":{}}']]));
+    await first.close();
+    const second = await open();
+    assert.deepEqual(second.teams, new Map([["ads", '{"limits":{}}']]));
+    now += SNAPSHOT_MS;
+    assert.equal(second.teams, undefined);
   });
 
   it("is written again only for changes, or for keys that were used an hour later", async () => {
@@ -96,7 +110,7 @@ describe("a snapshot of keys", () => {
     now += 1000;
     // An answer to a question from before the change, and a file that another process wrote before
     // it heard of the change.
-    third.see(ONE, writeRecord(ONE), now - 1500);
+    third.see(ONE, writeKeyRecord(ONE), now - 1500);
     await there.close();
     await third.close();
     assert.deepEqual(ids(third, ONE, TWO), [undefined, "two"]);

@@ -14,6 +14,7 @@ import { STALE_MS } from "../../src/keys/redis/key_cache.ts";
 import { KeyStoreUnavailable } from "../../src/keys/key_store.ts";
 import { freePort } from "../support/free_port.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
+import { startLink } from "../support/redis_link.ts";
 import { until } from "../support/until.ts";
 import { Fleet, Member } from "./key_store_redis_fleet.ts";
 import { digest, record, SOME_DAY } from "./key_store_suite.ts";
@@ -96,6 +97,23 @@ async function layWire(
 }
 
 withRedis.describe("keys in a Redis that is down", () => {
+  it("can be looked up at the start for longer than the timeout: Redis does not fail", () =>
+    Fleet.with(async (fleet) => {
+      await fleet.fill(ONE);
+      const link = await startLink(fleet.server.port);
+      try {
+        const starting = await fleet.join({ url: link.url });
+        link.rtt = 3 * REDIS_DEADLINE_MS;
+        await starting.store.start();
+        link.rtt = 0;
+        assert.deepEqual(starting.client.health, { isUp: true, failures: 0 });
+        assert.deepEqual(starting.reports, []);
+        assert.equal(await starting.say(ONE), "one");
+      } finally {
+        await link.close();
+      }
+    }));
+
   it("stay valid for the stated time if they are known; other keys are not called unknown", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);

@@ -10,7 +10,12 @@ import fc from "fast-check";
 import { checkHistory, type HistoricCall } from "../../scripts/fleet/history.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
-import type { Lease, LimitSubject } from "../../src/limits/limiter.ts";
+import {
+  FREE_RESERVATION,
+  type Lease,
+  type LimitSubject,
+  NO_AMOUNTS,
+} from "../../src/limits/limiter.ts";
 import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { REDIS_DEADLINE_MS as CALL_MS, RedisClient } from "../../src/storage/redis_client.ts";
@@ -203,7 +208,9 @@ withRedis.describe("blocks of large limits in Redis", () => {
     );
     assert.ok(refused > 100, `only ${refused} were refused`);
     assert.ok(scripts < 2 * (passed + refused), `${scripts} scripts for ${passed + refused} calls`);
-    for (const { limiter } of members) assert.equal(limiter.fallbacks, 0, "Redis was not asked");
+    for (const { limiter } of members) {
+      assert.equal(limiter.localDecisions, 0, "Redis was not asked");
+    }
   });
 
   it("ask Redis for few of many calls, and leave nothing of a limit that busy gateways share", async () => {
@@ -230,6 +237,17 @@ withRedis.describe("blocks of large limits in Redis", () => {
     );
     await rest();
     assert.deepEqual(await usedOf(one(), key), { tokens: sum });
+  });
+
+  it("admit a call that costs nothing when the limit is used up", async () => {
+    const key = keyWith(hourly);
+    (await one().acquire([key], expecting(tokens(1)))).release(tokens(LIMIT + 5));
+    for (const limiter of [one(), other()]) {
+      await until(async () => (await usedOf(limiter, key)).tokens === LIMIT + 5, "it is settled");
+      await assert.rejects(async () => await limiter.acquire([key], expecting(tokens(1))));
+      (await limiter.acquire([key], FREE_RESERVATION)).release(NO_AMOUNTS);
+    }
+    assert.deepEqual(await usedOf(one(), key), { tokens: LIMIT + 5 });
   });
 
   it("return unused amounts when a gateway is idle, stops, or its limits change", async () => {
@@ -323,8 +341,8 @@ withRedis.describe("blocks of large limits in Redis", () => {
       own.pause();
       for (let number = 0; number < 200; number++) await call();
       assert.ok(
-        limiter.fallbacks > 0 && limiter.fallbacks < 200,
-        `${limiter.fallbacks} decisions without Redis`,
+        limiter.localDecisions > 0 && limiter.localDecisions < 200,
+        `${limiter.localDecisions} decisions without Redis`,
       );
       own.resume();
       await until(() => client.health.isUp, "Redis answers again");

@@ -156,13 +156,12 @@ export class Bench {
   }
 
   #periodEnd({ limits }: LimitSubject, name: "budget" | "spend"): number {
-    const day = new Date(this.wall);
-    const isDay = limits[name]?.period === "day";
-    return Date.UTC(
-      day.getUTCFullYear(),
-      day.getUTCMonth() + (isDay ? 0 : 1),
-      isDay ? day.getUTCDate() + 1 : 1,
-    );
+    const today = new Date(this.wall);
+    const [year, month] = [today.getUTCFullYear(), today.getUTCMonth()];
+    const period = limits[name]?.period;
+    if (period === "month") return Date.UTC(year, month + 1, 1);
+    const daysToMonday = (8 - today.getUTCDay()) % 7 || 7;
+    return Date.UTC(year, month, today.getUTCDate() + (period === "week" ? daysToMonday : 1));
   }
 
   /** The amount that a call uses of a limit. */

@@ -10,7 +10,7 @@ import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { commandsFor, LogLimiter, runPair, type StillClock } from "./limits_model.ts";
-import { describeLimiter, keyWith, tokens } from "./limits_suite.ts";
+import { describeLimiter, keyWith, tokens, usedOf } from "./limits_suite.ts";
 import { it } from "../support/cases.ts";
 
 function createClock(): Clock & StillClock {
@@ -60,7 +60,7 @@ describe("limits in memory compared with a model", () => {
       budget: fc.option(
         fc.record({
           limit: fc.integer({ min: 1, max: 100 }),
-          period: fc.constantFrom("day" as const, "month" as const),
+          period: fc.constantFrom("day" as const, "week" as const, "month" as const),
         }),
         { nil: undefined },
       ),
@@ -68,7 +68,7 @@ describe("limits in memory compared with a model", () => {
       spend: fc.option(
         fc.record({
           limit: fc.integer({ min: 1, max: 100 }),
-          period: fc.constantFrom("day" as const, "month" as const),
+          period: fc.constantFrom("day" as const, "week" as const, "month" as const),
           currency: fc.constant("USD"),
         }),
         { nil: undefined },
@@ -102,6 +102,21 @@ describe("limits in memory compared with a model", () => {
 describe("limits in memory over time", () => {
   const use = async (limiter: MemoryLimiter, key: LimitSubject, count = 0) =>
     (await limiter.acquire([key], NO_RESERVATION)).release(tokens(count));
+
+  it("keep the use of a longer window if a call ends that was admitted by a shorter one", async () => {
+    const clock = createClock();
+    const limiter = new MemoryLimiter(clock);
+    const daily = keyWith({ budget: { limit: 10_000, period: "day" } });
+    const monthly = { ...daily, limits: { budget: { limit: 100_000, period: "month" as const } } };
+    const [charged, used] = [tokens(10), tokens(2000)];
+    const open = await limiter.acquire([daily], { expected: charged, most: charged });
+    move(clock, 3 * 24 * 60 * MINUTE);
+    await use(limiter, monthly, 500);
+    open.release(used);
+    assert.deepEqual(await usedOf(limiter, monthly), { budget: 500 + 1990 });
+    limiter.correct([daily], { charged, used, ageMs: 3 * 24 * 60 * MINUTE });
+    assert.deepEqual(await usedOf(limiter, monthly), { budget: 500 + 2 * 1990 });
+  });
 
   it("forget subjects without usage, and no others", async () => {
     const clock = createClock();

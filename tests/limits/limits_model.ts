@@ -1,6 +1,7 @@
 /**
  * Commands for two limiters at once, which must answer alike, and a limiter that only keeps a log.
  */
+import type { Budget } from "../../src/config/units.ts";
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { enforce } from "../../src/limits/verdict.ts";
@@ -156,19 +157,25 @@ export class LogLimiter implements Limiter {
     return resetMs > 0 ? { start, used, resetMs } : { start, used: 0, resetMs: windowMs };
   }
 
-  #period(log: readonly Entry[], period: "day" | "month", name: "budget" | "spend") {
+  #period(log: readonly Entry[], period: Budget["period"], name: "budget" | "spend") {
     const today = toPeriod(this.#clock.wall, period);
     const used = log.filter(({ wall }) => toPeriod(wall, period) === today)
       .reduce((sum, { counted }) => sum + counted[name], 0);
     const [year = 0, month = 0, day = 1] = today.split("-").map(Number);
-    const end = period === "day" ? Date.UTC(year, month - 1, day + 1) : Date.UTC(year, month, 1);
+    const days = period === "week" ? 7 : 1;
+    const end = period === "month"
+      ? Date.UTC(year, month, 1)
+      : Date.UTC(year, month - 1, day + days);
     return { used, resetMs: end - this.#clock.wall };
   }
 }
 
-/** The day or month of a time. */
-const toPeriod = (wall: number, period: "day" | "month" = "day"): string =>
-  new Date(wall).toISOString().slice(0, period === "day" ? 10 : 7);
+/** The day, the Monday or the month of a time. */
+function toPeriod(wall: number, period: Budget["period"] = "day"): string {
+  const date = new Date(wall);
+  if (period === "week") date.setUTCDate(date.getUTCDate() - (date.getUTCDay() + 6) % 7);
+  return date.toISOString().slice(0, period === "month" ? 7 : 10);
+}
 
 /** One of the two limiters. */
 export interface Side {

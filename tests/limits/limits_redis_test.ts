@@ -24,7 +24,7 @@ import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import { END_OF } from "../../src/limits/redis/scripts.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
-import { periodEnd } from "../../src/config/units.ts";
+import { periodEnd, PERIODS } from "../../src/config/units.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import { commandsFor, runPair, type Side } from "./limits_model.ts";
@@ -186,7 +186,7 @@ withRedis.describe("limits in Redis and limits in memory", () => {
     const rate = fc.option(fc.record({ limit: fc.integer({ min: 1, max: 30 }), windowMs }), {
       nil: undefined,
     });
-    const period = fc.constantFrom("day" as const, "month" as const);
+    const period = fc.constantFrom("day" as const, "week" as const, "month" as const);
     const limits: fc.Arbitrary<LimitSet> = fc.record({
       requests: rate,
       tokens: rate,
@@ -230,14 +230,14 @@ withRedis.describe("limits in Redis and limits in memory", () => {
       }),
       { numRuns: 150 },
     );
-    assert.equal(limiter.fallbacks, 0, "Redis was not asked");
+    assert.equal(limiter.localDecisions, 0, "Redis was not asked");
   };
 
   it("end days and months by the clock of Redis, however wrong the clock of a gateway is", async () => {
     for (const drift of [-40 * 24 * HOUR, -HOUR, HOUR, 40 * 24 * HOUR]) {
       const { client } = await start();
       const limiter = new RedisLimiter(client, { ...patient, now: () => Date.now() + drift });
-      for (const period of ["day", "month"] as const) {
+      for (const period of PERIODS) {
         const key = keyWith({ budget: { limit: 10, period } });
         (await limiter.acquire([key], NO_RESERVATION)).release(tokens(10));
         const { retryAfterMs = NaN } = await refusalOf(() =>
@@ -250,14 +250,14 @@ withRedis.describe("limits in Redis and limits in memory", () => {
           `${period}, ${drift} ms: ${retryAfterMs} is not ${left}`,
         );
       }
-      assert.equal(limiter.fallbacks, 0);
+      assert.equal(limiter.localDecisions, 0);
     }
   });
 
-  it("know the end of every day and month", async () => {
+  it("know the end of every day, week and month", async () => {
     const script = `local now = tonumber(ARGV[1])
 ${END_OF}
-return {endOf('day'), endOf('month')}`;
+return {endOf('day'), endOf('week'), endOf('month')}`;
     const times = fc.integer({ min: Date.UTC(2020, 0, 1), max: Date.UTC(2420, 11, 31) });
     const edges = fc.constantFrom(
       ...[2023, 2024, 2100, 2400].flatMap((year) =>
@@ -269,10 +269,10 @@ return {endOf('day'), endOf('month')}`;
     );
     await fc.assert(
       fc.asyncProperty(fc.oneof(times, edges), async (now) => {
-        assert.deepEqual(await raw.eval(script, 0, now), [
-          periodEnd("day", now),
-          periodEnd("month", now),
-        ]);
+        assert.deepEqual(
+          await raw.eval(script, 0, now),
+          PERIODS.map((period) => periodEnd(period, now)),
+        );
       }),
       { numRuns: 1000 },
     );
@@ -302,8 +302,8 @@ withRedis.describe("limits that gateways share through Redis", () => {
         if (end !== null && end !== undefined) ends.add(end);
       }
     }));
-    const fallbacks = both.reduce((sum, { limiter }) => sum + limiter.fallbacks, 0);
-    assert.equal(fallbacks, 0, "Redis was not asked");
+    const localDecisions = both.reduce((sum, { limiter }) => sum + limiter.localDecisions, 0);
+    assert.equal(localDecisions, 0, "Redis was not asked");
     // On a busy machine a window can pass unseen.
     assert.ok(
       taken <= 20 * (ends.size + 2) && taken > 20 * (ends.size - 2),
@@ -407,7 +407,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
       (await refusalOf(() => member.limiter.acquire([key], NO_RESERVATION))).message,
       /8\/h requests/,
     );
-    assert.equal(member.limiter.fallbacks, 5);
+    assert.equal(member.limiter.localDecisions, 5);
     for (const lease of [before, ...leases.slice(0, 3)]) {
       for (const _ of [1, 2]) lease.release(tokens(100));
     }
@@ -443,7 +443,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     );
     for (const lease of late.slice(0, 9)) lease.release(tokens(10)); // decided here
     for (const lease of leases.slice(5, 9)) lease.release(tokens(1));
-    assert.equal(member.limiter.fallbacks, 10, "Redis was not paused");
+    assert.equal(member.limiter.localDecisions, 10, "Redis was not paused");
     clock.isPaused = false;
     server.resume();
     await answering(member);
@@ -463,13 +463,13 @@ withRedis.describe("limits that gateways share through Redis", () => {
     ];
     await raw.set(countsKey(broken), "x");
     (await member.limiter.acquire([broken], NO_RESERVATION)).release(tokens(10));
-    assert.equal(member.limiter.fallbacks, 1);
+    assert.equal(member.limiter.localDecisions, 1);
     assert.equal(
       (await refusalOf(() => member.limiter.acquire([broken], NO_RESERVATION))).code,
       "rate_limit_exceeded",
     );
     (await member.limiter.acquire([sound], NO_RESERVATION)).release(tokens(4));
-    assert.equal(member.limiter.fallbacks, 2);
+    assert.equal(member.limiter.localDecisions, 2);
     assert.deepEqual(await used(member, sound), { tokens: 4 });
     await raw.del(countsKey(broken));
     await member.renew();
@@ -547,7 +547,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
       for (let number = 0; number < 50; number++) refusals.push(await refusalOf(take));
     };
     assert.equal(await scriptsFor(calls), 0);
-    assert.equal(member.limiter.fallbacks, 0);
+    assert.equal(member.limiter.localDecisions, 0);
     for (const { code, headers, retryAfterMs = NaN } of refusals) {
       assert.equal(code, "rate_limit_exceeded");
       assert.match(
@@ -756,7 +756,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
         ),
       );
     const scripts = await scriptsFor(load);
-    for (const { limiter } of three) assert.equal(limiter.fallbacks, 0, "Redis was not asked");
+    for (const { limiter } of three) assert.equal(limiter.localDecisions, 0, "Redis was not asked");
     assert.equal(refused, 1800); // each gateway asks until it is refused
     assert.equal(passed, 3000); // all blocks are used up
     assert.ok(scripts < 500, `${scripts} scripts for 4800 calls`);
@@ -892,6 +892,6 @@ withRedis.describe("limits that gateways share through Redis", () => {
     await answering(member);
     await member.renew();
     assert.deepEqual(await used(member, key), { requests: 2, tokens: 2 * 11 + 3 });
-    assert.equal(member.limiter.fallbacks, 5);
+    assert.equal(member.limiter.localDecisions, 5);
   });
 });

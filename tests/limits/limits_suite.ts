@@ -6,16 +6,18 @@ import { parseList } from "structured-headers";
 import type { LimitName } from "../../src/limits/limit_kinds.ts";
 import {
   type Amounts,
+  FREE_RESERVATION,
   type Lease,
   type Limiter,
   type LimitSubject,
+  NO_AMOUNTS,
   NO_RESERVATION,
   type Reservation,
   SKEW_MS,
 } from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
-import { periodEnd } from "../../src/config/units.ts";
+import { periodEnd, PERIODS } from "../../src/config/units.ts";
 import { until } from "../support/until.ts";
 
 /** A limiter, and a way to let time pass. */
@@ -266,6 +268,24 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     await refusalOf(() => reserve(spend(0), key));
   });
 
+  it("admits a call that costs nothing when tokens and money are used up", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({
+      requests: { limit: 2, windowMs: HOUR },
+      tokens: { limit: 100, windowMs: HOUR },
+      spend: { limit: 100, period: "month", currency: "USD" },
+    });
+    const used = { tokens: 120, spend: 120 };
+    (await reserve({ tokens: 1, spend: 1 }, key)).release(used);
+    assert.equal((await refusalOf(() => reserve(NO_AMOUNTS, key))).code, "budget_exceeded");
+    (await limiter.acquire([key], FREE_RESERVATION)).release(NO_AMOUNTS);
+    assert.deepEqual(await usedOf(limiter, key), { requests: 2, ...used });
+    for (const time of ["first", "second"]) {
+      const refusal = await refusalOf(() => limiter.acquire([key], FREE_RESERVATION));
+      assert.equal(refusal.limit, "requests", `its requests are limited, ${time} refusal`);
+    }
+  });
+
   it("grants a whole unused limit to a call that is expected to need more", async () => {
     const { limiter } = getUnder();
     const key = keyWith(limits);
@@ -454,6 +474,17 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     await uses(130);
   });
 
+  it("replaces a charge that is larger than its limit", async () => {
+    const { limiter } = getUnder();
+    const key = keyWith({ tokens: { limit: 100, windowMs: HOUR } });
+    (await reserve(tokens(50), key)).release(tokens(900));
+    const uses = (count: number) =>
+      until(async () => (await usedOf(limiter, key)).tokens === count, `it uses ${count}`);
+    await uses(900);
+    await limiter.correct?.([key], { charged: tokens(900), used: tokens(150), ageMs: 0 });
+    await uses(150);
+  });
+
   it("corrects nothing in a later window: there, only usage beyond the reservation counts", async () => {
     const { limiter, pass } = getUnder();
     const key = keyWith({ tokens: { limit: 100, windowMs: MINUTE } });
@@ -468,7 +499,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
 }
 
 function describeBudgets(getUnder: () => LimiterUnderTest, take: Take): void {
-  for (const period of ["day", "month"] as const) {
+  for (const period of PERIODS) {
     it(`refuses usage beyond the budget of a ${period} until the next one`, async () => {
       const key = keyWith({ budget: { limit: 1000, period } });
       const { limiter, now, pass } = getUnder();

@@ -27,7 +27,7 @@ const budget = (limit: number) =>
   fc.option(
     fc.record({
       limit: fc.integer({ min: 1, max: limit }),
-      period: fc.constantFrom("day", "month"),
+      period: fc.constantFrom("day", "week", "month"),
     }),
     {
       nil: undefined,

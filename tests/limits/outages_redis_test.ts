@@ -139,7 +139,7 @@ withRedis.describe("outages of Redis", () => {
       server.resume();
       for (const member of both) await isUp(member);
     }
-    assert.ok(one.limiter.fallbacks > 0);
+    assert.ok(one.limiter.localDecisions > 0);
   });
 
   // A limit of ten million is reserved from Redis in blocks.
@@ -310,7 +310,7 @@ withRedis.describe("outages of Redis", () => {
     server.pause();
     for (const calls of [1, 2]) {
       await call();
-      assert.equal(limiter.fallbacks, calls);
+      assert.equal(limiter.localDecisions, calls);
     }
     server.resume();
   });
@@ -395,12 +395,12 @@ withRedis.describe("outages of Redis", () => {
     it("and no larger part for two renewals at once", async () => {
       const [first, second] = gateways;
       for (let round = 0; round < 4; round++) await renewAll();
-      for (let call = 0; call < 100; call++) first.count();
+      for (let call = 0; call < 100; call++) first.countCall();
       await renewAll();
       await pass(1000);
       await first.renew();
       await pass(2000);
-      for (let call = 0; call < 300; call++) second.count();
+      for (let call = 0; call < 300; call++) second.countCall();
       await Promise.all([second.renew(), second.renew()]);
       const sum = 1 / first.divisor + 1 / second.divisor;
       assert.ok(sum <= 1 + 1e-9, `the parts add up to ${sum}`);
@@ -426,7 +426,7 @@ withRedis.describe("outages of Redis", () => {
         // another.
         const wave = (second + 17 * index) % 50;
         const calls = wave < 40 ? Math.floor(2 ** (wave / 4)) : 0;
-        for (let call = 0; call < calls; call++) gateway.count();
+        for (let call = 0; call < calls; call++) gateway.countCall();
         // Sometimes a gateway is late: it misses a renewal, or two.
         const isLate = (second + 37 * index) % 30 < 4;
         if ((second + index) % 3 === 0 && !isLate) await gateway.renew();

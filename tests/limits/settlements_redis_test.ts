@@ -67,6 +67,28 @@ withRedis.describe("settlements in Redis", () => {
     });
   }
 
+  it("correct all subjects of a call or none, so that a retry corrects each of them once", async () => {
+    const { limiter, renew } = await start();
+    const limits = { tokens: { limit: 1000, windowMs: HOUR } };
+    const key = keyWith(limits);
+    const team: LimitSubject = { name: `team:${key.name}`, limits: { ...limits } };
+    (await limiter.acquire([key, team], expecting(tokens(400)))).release(tokens(400));
+    await limiter.status(key);
+    const correction = { charged: tokens(400), used: tokens(150), ageMs: 0 };
+    const [counts, aside] = [`sallyport:{${team.name}}:counts`, `{${team.name}}aside`];
+    await raw.rename(counts, aside);
+    await raw.set(counts, "no hash");
+    await assert.rejects(async () => await limiter.correct([key, team], correction));
+    await renew();
+    assert.deepEqual(await usedOf(limiter, key), { tokens: 400 });
+    await raw.rename(aside, counts);
+    await limiter.correct([key, team], correction);
+    await renew();
+    for (const subject of [key, team]) {
+      assert.deepEqual(await usedOf(limiter, subject), { tokens: 150 });
+    }
+  });
+
   it("count an amount beyond all numbers as the largest one, once, and free its concurrency", async () => {
     const { limiter, reports, renew } = await start();
     for (const amount of [1e15, 1e17, 1e300, Infinity]) {
@@ -224,7 +246,7 @@ withRedis.describe("settlements in Redis", () => {
       const lease = await limiter.acquire([key], expecting(tokens(0)));
       lease.release(tokens(0));
     }
-    assert.ok(limiter.fallbacks === 50_000);
+    assert.ok(limiter.localDecisions === 50_000);
     await server.restart();
     await until(async () => {
       await renew();

@@ -8,19 +8,19 @@ import vm from "node:vm";
 import process from "node:process";
 import { describe } from "@std/testing/bdd";
 import { FAILURE_CAUSES, type FailureCause } from "../../src/errors/outcomes.ts";
-import { ERRORS } from "../../src/errors/gateway_error.ts";
+import { ERRORS } from "../../src/errors/codes.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord, GenAiOperation } from "../../src/exchange/record.ts";
 import { AccessLog } from "../../src/observe/access_log.ts";
 import { MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
-import { MAX_MODELS, Metrics } from "../../src/observe/metrics/metrics.ts";
+import { MAX_MODEL_LABELS, Metrics } from "../../src/observe/metrics/metrics.ts";
 import { it } from "../support/cases.ts";
 
 const EXCHANGES = 1_000_000;
 /** Noise in the memory after the first tenth. Beyond it, memory must not grow. Bytes. */
 const MAX_GROWTH = 20e6;
 /** Lines of text: 101 models with their buckets and counts, and everything else. */
-const MAX_LINES = 2 * (MAX_MODELS + 1) * (10 * 17 + 19 + 16 + 17 + 4 * 17 + 8) + 5000;
+const MAX_LINES = 2 * (MAX_MODEL_LABELS + 1) * (10 * 17 + 19 + 16 + 17 + 4 * 17 + 8) + 5000;
 
 /** Returns the bytes in use after garbage collection. */
 function readHeap(): number {

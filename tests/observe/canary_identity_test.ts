@@ -171,7 +171,6 @@ describe("canaries of identity, egress and explain", () => {
       [{ nbf: now + 600 }],
       [{ aud: CLAIM }],
       [{ iss: `https://${CLAIM}.example` }],
-      [{ group: CLAIM }],
       [{ plan: CLAIM }],
       [{ sub: undefined }],
       [{}, { header: { kid: CLAIM } }],
@@ -181,6 +180,7 @@ describe("canaries of identity, egress and explain", () => {
     for (const [claims, more] of refused) {
       assert.equal(await chat(await token(claims, more)), 401, JSON.stringify(claims));
     }
+    assert.equal(await chat(await token({ group: CLAIM })), 403, "a team that does not exist");
     assert.equal(
       await chat(
         `${toPart({ alg: "none" })}.${toPart({ iss: issuer.url, aud: AUDIENCE, sub: CLAIM })}.`,

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { afterEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
-import type { ErrorCode } from "../../src/errors/gateway_error.ts";
+import type { ErrorCode } from "../../src/errors/codes.ts";
 import { TOKEN } from "../support/admin.ts";
 import { type Case, CASES, endProvoked, OWN_KEY, provoke } from "../support/error_cases.ts";
 import { freePort } from "../support/free_port.ts";
@@ -87,6 +87,14 @@ describe("canaries", () => {
       },
       admin: { port: 0, token: TOKEN },
       metrics: { byKey: true },
+      attribution: {
+        presets: ["codex"],
+        user: "x-user",
+        session: "x-session",
+        project: "x-project",
+        usage: ["user", "session", "project"],
+        metrics: ["user", "session", "project"],
+      },
       limits: { body: "2MB", bodyTime: "500ms" },
       drain: { delay: "0s" },
     });
@@ -146,6 +154,7 @@ describe("canaries", () => {
     const told = async () => {
       const usage = [
         "/v1/usage?by=team,key,model,operation",
+        "/v1/usage?by=user,session,project",
         "/v1/usage/export",
         "/v1/budgets",
         "/v1/providers",
@@ -195,6 +204,7 @@ describe("canaries", () => {
     assert.deepEqual(findMarks(all, [key, secretOf(key)]), []);
     for (const text of [program.stdout(), seen, kept]) {
       assert.ok(text.includes(id), "what is looked through is the real thing");
+      assert.match(text, /\(secret\)|%28secret%29/, "the values of attribution are withheld");
     }
   });
 

@@ -1,6 +1,6 @@
 /**
- * The ring of settled exchanges: what it gives back is what it was given, and it holds no more
- * than the last ones.
+ * The ring of settled exchanges: it returns the records that were added, and stores only the last
+ * ones.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";

@@ -56,6 +56,7 @@ const second = (at: number, more: Partial<LiveSecond> = {}): LiveSecond => ({
   errors: {},
   callers: {},
   tokens: 0,
+  estimatedTokens: 0,
   outputTokens: 0,
   duration: [binOf(10), 1],
   firstToken: [],
@@ -229,6 +230,11 @@ describe("traffic of gateways", () => {
 
   it("that is hostile breaks neither a merge nor a page, and its valid parts stay", () => {
     const good = exchange("good", 1);
+    const stated = {
+      total: 5,
+      parts: [{ model: "m", classes: { input: 5 }, tariff: { context: 5, tier: "flex" } }],
+      statedCost: "0.25",
+    };
     const json = `{
       "since": 1e999, "openExchanges": -5, "openStreams": "7",
       "providers": [{ "name": {}, "hosts": [], "replicas": [] }, { "name": "a", "hosts": 5, "replicas": [null, { "url": 1 }] }],
@@ -254,6 +260,9 @@ describe("traffic of gateways", () => {
       { ...good, startedAt: 1e300 }, // no valid Date
       { ...good, outcome: "constructor" },
       { ...good, durationMs: "1" },
+      { ...good, usage: { ...stated, parts: [{ classes: { input: "5" }, tariff: {} }] } },
+      { ...good, usage: { ...stated, statedCost: "1e300" } },
+      { ...good, usage: stated },
       { ...good, id: "x".repeat(1_000_000) },
       {
         ...good,
@@ -266,7 +275,7 @@ describe("traffic of gateways", () => {
     ];
     const read = readPublished(hostile, 0, 9) ?? assert.fail();
     assert.deepEqual([read.since, read.openExchanges, read.openStreams], [0, 0, 0]);
-    assert.deepEqual(read.exchanges, [good]);
+    assert.deepEqual(read.exchanges, [good, good, { ...good, usage: stated }, good]);
     assert.deepEqual(read.providers, [{ name: "a", hosts: [], replicas: [] }]);
     const merged = mergeGateways([["bad", read], ["two", part({ seconds: [second(1)] })]]);
     const [only] = merged.seconds;

@@ -8,7 +8,7 @@ import type { Clock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../src/observe/metrics/metric_registry.ts";
 import { addSources, type MetricSources } from "../../src/observe/metrics/metric_sources.ts";
-import { MAX_MODELS, Metrics } from "../../src/observe/metrics/metrics.ts";
+import { MAX_MODEL_LABELS, Metrics } from "../../src/observe/metrics/metrics.ts";
 import {
   addEnded,
   mergeMetrics,
@@ -326,12 +326,22 @@ describe("metrics", () => {
     assert.equal(valueOf(text, genAi("first", "4xx")), "1");
     assert.equal(valueOf(text, genAi("other", "")), "1");
     assert.doesNotMatch(text, /sentence|never-asked/);
-    for (let count = 0; count < 3 * MAX_MODELS; count++) asked(`model-${count}`);
+    for (let count = 0; count < 3 * MAX_MODEL_LABELS; count++) asked(`model-${count}`);
     const names = new Set(
       Array.from(textOf(metrics).matchAll(/gen_ai_request_model="([^"]*)"/g), ([, name]) => name),
     );
-    assert.equal(names.size, MAX_MODELS + 1);
+    assert.equal(names.size, MAX_MODEL_LABELS + 1);
     assert.ok(names.has("other") && names.has("first"));
+  });
+
+  it("refuse a count whose values do not fit its labels", () => {
+    const counter = new MetricRegistry().counter({
+      name: "a_total",
+      help: "A",
+      labels: ["b", "c"],
+    });
+    assert.throws(() => counter("1"), { message: "Cannot name a series: 1 values for 2 labels" });
+    assert.throws(() => counter("1", "2", "3"), /3 values for 2 labels/);
   });
 
   it("support OpenMetrics: a counter's family without its suffix, and an end; also after the other form", () => {

@@ -6,7 +6,7 @@ import fc from "fast-check";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { readTraceParent, withTraceParent } from "../../src/observe/traces/trace_context.ts";
 import { createTraces } from "../../src/observe/traces/traces.ts";
-import { OPERATIONS } from "../../src/operations/table.ts";
+import { ROUTES } from "../../src/operations/shapes.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { callRaw } from "../support/tcp_peer.ts";
@@ -168,7 +168,7 @@ describe("an SDK that fails", () => {
       const said: string[] = [];
       const tracer = createTraces({
         version: "0",
-        operations: OPERATIONS,
+        routes: ROUTES,
         report: (text) => void said.push(text),
       });
       assert.ok(tracer !== undefined);
@@ -186,7 +186,7 @@ describe("an SDK that fails", () => {
 
   it("or is absent costs nothing: no other gateway follows", () => {
     assert.equal(
-      createTraces({ version: "0", operations: OPERATIONS, report: assert.fail }),
+      createTraces({ version: "0", routes: ROUTES, report: assert.fail }),
       undefined,
     );
   });

@@ -117,7 +117,7 @@ describe("traces", () => {
   async function spans(): Promise<ReceivedSpan[]> {
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0, program.stderr());
-    assert.equal(program.stderr(), "");
+    assert.equal(program.reports(), "");
     assert.doesNotMatch(
       collector.payloads.join("\n"),
       /marked/i,
@@ -195,6 +195,32 @@ describe("traces", () => {
       "gen_ai.usage.cache_read.input_tokens": 4,
       "gen_ai.usage.reasoning.output_tokens": 5,
     });
+  });
+
+  it("have the attribution of the call on the span of the exchange", async () => {
+    const attribution = { user: "x-user", session: "x-s", agent: "x-a", project: "x-p" };
+    await serve({
+      SALLYPORT_ATTRIBUTION: JSON.stringify({ ...attribution, client: "user-agent family" }),
+    });
+    await call({
+      "x-user": "ann",
+      "x-s": "s1",
+      "x-a": "review",
+      "x-p": "legal",
+      "user-agent": "curl/8",
+    });
+    const [client, server] = await spans();
+    const names = [
+      "user.id",
+      "session.id",
+      "gen_ai.agent.id",
+      "user_agent.name",
+      "sallyport.project",
+    ];
+    const valuesOf = (span: ReceivedSpan | undefined) =>
+      names.map((name) => span?.attributes[name]);
+    assert.deepEqual(valuesOf(server), ["ann", "s1", "review", "curl", "legal"]);
+    assert.deepEqual(valuesOf(client), names.map(() => undefined));
   });
 
   it("of a stream last to its end, and record when its first event arrived", async () => {
@@ -332,7 +358,7 @@ describe("traces", () => {
     );
     const names = (wanted: string) =>
       list.filter(({ kind }) => kind === wanted).map(({ name }) => name);
-    const routes = ["GET /v1/files/*", "GET /v1/batches/*", "GET /v1/*"];
+    const routes = ["GET /v1/files/{id}/content", "GET /v1/batches/*", "GET /v1/*"];
     assert.deepEqual(names("client"), ["embeddings test-1", "fetch_response", ...routes]);
     assert.deepEqual(names("server"), ["POST /v1/embeddings", "GET /v1/responses/{id}", ...routes]);
     for (
@@ -445,7 +471,7 @@ describe("traces", () => {
     await serve({ OTEL_DENO: "false" }, [], preload(file));
     assert.equal((await call()).status, 200);
     assert.match(
-      program.stderr(),
+      program.reports(),
       /^sallyport: no traces: the registered OpenTelemetry API is 1\.4\.0, and 1\.9 or later is needed\n$/,
     );
   });

@@ -270,7 +270,7 @@ describe("a chat completion request", () => {
           model: "m",
           otherModels: undefined,
           isStream: true,
-          choices: 2,
+          answers: 2,
           generated: 2,
           prompts: 1,
           users: [extra.user, extra.safety_identifier].filter((name) => typeof name === "string"),
@@ -314,10 +314,10 @@ describe("a chat completion request", () => {
     fc.assert(
       fc.property(json, fc.constantFrom<MessageOrder>("ordered", "any"), (value, order) => {
         try {
-          const { model, isStream, choices } = readChatCompletion(value, order);
+          const { model, isStream, answers } = readChatCompletion(value, order);
           assert.ok(
             model.length > 0 && (isStream === undefined || typeof isStream === "boolean") &&
-              choices >= 1,
+              answers >= 1,
           );
         } catch (error) {
           if (!GatewayError.is(error)) throw error;
@@ -391,7 +391,7 @@ describe("a chat completion request", () => {
       model: "m",
       otherModels: undefined,
       isStream: true,
-      choices: 3,
+      answers: 3,
       generated: 3,
       prompts: 1,
       users: [],
@@ -403,10 +403,10 @@ describe("a chat completion request", () => {
       tariff: STANDARD_TARIFF,
     });
     for (const n of [null, 0, -1]) {
-      assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
+      assert.equal(readChatCompletion({ ...base, n }, "ordered").answers, 1);
     }
     for (const n of ["3", 1.5]) {
-      assert.ok(readChatCompletion({ ...base, n }, "ordered").choices > 128, "unknown");
+      assert.ok(readChatCompletion({ ...base, n }, "ordered").answers > 128, "unknown");
     }
   });
 

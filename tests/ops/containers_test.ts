@@ -85,7 +85,7 @@ describe("the image", () => {
       assert.equal((await health()).status, 0);
       program.kill("SIGTERM");
       assert.equal(await program.ended, 0, program.stderr());
-      assert.equal(program.stderr(), "");
+      assert.equal(program.reports(), "");
       await provider.close();
     },
   );

@@ -16,6 +16,8 @@ import { endPrograms, makeFolder, runProgram, startProgram } from "../support/pr
 import { needs } from "../support/requires.ts";
 
 const UNIT = readFileSync("ops/systemd/sallyport.service", "utf8");
+const ADDITION = readFileSync("ops/systemd/reload.conf", "utf8");
+const PAGE = readFileSync("docs/operations.md", "utf8");
 const PROGRAM = "/usr/local/bin/sallyport";
 /**
  * In tenths, as `systemd-analyze security` counts: a server with arbitrary addresses and a JIT
@@ -42,11 +44,11 @@ describe("the systemd unit", () => {
   });
 
   /** Runs systemd-analyze on the unit, with its program replaced by an existing one. */
-  const analyze = (...args: string[]) => {
+  const analyze = (text: string, ...args: string[]) => {
     const file = join(folder.path, "sallyport.service");
     writeFileSync(
       file,
-      replaceIn(UNIT, /(?<=^ExecStart=)\/usr\/local\/bin\/sallyport/gm, process.execPath),
+      replaceIn(text, /(?<=^ExecStart=)\/usr\/local\/bin\/sallyport/gm, process.execPath),
     );
     const { status, stdout, stderr, error } = spawnSync("systemd-analyze", [...args, file], {
       encoding: "utf8",
@@ -55,11 +57,34 @@ describe("the systemd unit", () => {
   };
 
   withSystemd.it(`is valid for systemd`, () => {
-    assert.deepEqual(analyze("verify"), { status: 0, told: "" });
+    assert.deepEqual(analyze(UNIT, "verify"), { status: 0, told: "" });
+  });
+
+  withSystemd.it("is valid for systemd with the addition for reloads", () => {
+    const both = UNIT.replace("[Install]", `${ADDITION}\n[Install]`);
+    assert.deepEqual(analyze(both, "verify"), { status: 0, told: "" });
+  });
+
+  it("has a reload only with the addition, which reads the configuration that the page reloads", () => {
+    const [, credential = ""] = /^LoadCredential=[^:]+:(.*)$/m.exec(UNIT) ?? [];
+    assert.match(UNIT, /^ExecStart=.* --config %d\//m, "it starts from a copy");
+    assert.doesNotMatch(UNIT, /^ExecReload=/m, "a reload would read the copy again");
+    assert.match(ADDITION, /^ExecReload=.* -HUP \$MAINPID$/m);
+    const config = /^ExecStart=\S+ serve --config (.*)$/m.exec(ADDITION)?.[1];
+    assert.equal(config, credential);
+    const reloads = PAGE.split("\n").filter((line) => line.endsWith("systemctl reload sallyport"));
+    assert.deepEqual(reloads, [
+      `sallyport check --config ${config} && systemctl reload sallyport`,
+    ]);
+    const [, section = ""] = /^## systemd\n(.*?)^## /ms.exec(PAGE) ?? [];
+    for (const words of [reloads[0] ?? "", "systemctl restart sallyport", "reload.conf"]) {
+      assert.ok(section.includes(words), words);
+    }
   });
 
   withSystemd.it(`has an exposure of at most ${MAX_EXPOSURE / 10} of 10`, () => {
     const { status, told } = analyze(
+      UNIT,
       "security",
       "--offline=true",
       `--threshold=${MAX_EXPOSURE}`,
@@ -116,7 +141,7 @@ describe("the systemd unit", () => {
       assert.equal(made.status, 201, await made.text());
       running.kill(setting("KillSignal") as "SIGTERM");
       assert.equal(await running.ended, 0, running.stderr());
-      assert.equal(running.stderr(), "");
+      assert.equal(running.reports(), "");
       const { stdout } = await runProgram(["keys", "list", "--json", "--config", config]);
       assert.match(stdout, /"made-while-it-runs"/);
     },

@@ -111,7 +111,7 @@ describe("under Deno's narrowest permissions", () => {
     assert.equal(await (await post(program, STREAM_BODY)).text(), stream("a"));
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0, program.stderr());
-    assert.equal(program.stderr(), "");
+    assert.equal(program.reports(), "");
   });
 
   it("a host can be reached by its name, once it is allowed", async () => {
@@ -138,7 +138,7 @@ describe("under Deno's narrowest permissions", () => {
       });
       const program = await start();
       assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
-      assert.equal(program.stderr(), "");
+      assert.equal(program.reports(), "");
       secure.closeAllConnections();
       await new Promise((resolve) => secure.close(resolve));
     },
@@ -151,7 +151,7 @@ describe("under Deno's narrowest permissions", () => {
     );
     assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
     assert.equal(await (await post(program, STREAM_BODY)).text(), stream("a"));
-    assert.equal(program.stderr(), "");
+    assert.equal(program.reports(), "");
   });
 
   it("the gateway cannot reach other addresses, and reports an unreachable upstream", async () => {
@@ -181,7 +181,7 @@ describe("under Deno's narrowest permissions", () => {
       const program = await start(change);
       assert.equal(await program.ended, 2);
       assert.equal(program.stdout(), "");
-      assert.match(program.stderr(), says);
+      assert.match(program.reports(), says);
     }
   });
 });
@@ -408,7 +408,7 @@ describe("sallyport check --deno-flags", () => {
     assert.equal(await (await call(program)).text(), COMPLETION);
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0, program.stderr());
-    assert.equal(program.stderr(), "");
+    assert.equal(program.reports(), "");
     assert.match(
       readFileSync(join(folder.path, "keys", "keys.state.json"), "utf8"),
       /"/,
@@ -424,7 +424,7 @@ describe("sallyport check --deno-flags", () => {
       if (!isServed) return await endPrograms();
       program.kill("SIGTERM");
       await program.ended;
-      assert.notEqual(program.stderr(), "", `it did well without ${part}`);
+      assert.notEqual(program.reports(), "", `it did well without ${part}`);
     };
     const { host } = new URL(provider.url);
     for (

@@ -11,13 +11,14 @@ import { freePort } from "../support/free_port.ts";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
 
 /**
- * About 1,110 kB: 190 are the Redis client, which runs only if Redis is configured; 150 the admin
- * API and the console's page (packed; a third of it is uPlot, the charts); 140 the command line; 80
- * durable exchanges and their recordings; 80 listeners, reloads, workers and the fleet; 60 keys and
- * identity tokens (17 of them `jose`); 65 the configuration; 50 calls to providers; 50 limits. A
- * dependency that is added by mistake would exceed the limit.
+ * About 1,375 kB: 190 are the Redis client, which runs only if Redis is configured; 180 the admin
+ * API and the console's page (packed; a third of it is uPlot, the charts); 145 the command line; 80
+ * durable exchanges and their recordings; 80 listeners, reloads, workers and the fleet; 90 keys and
+ * identity tokens (17 of them `jose`, 20 `oauth4webapi`); 75 the configuration; 70 the interfaces of
+ * providers and calls to them; 50 limits; 40 runs of agents (9 of them `structured-headers`); 20 the
+ * history. A dependency that is added by mistake would exceed the limit.
  */
-const MAX_BYTES = 1_175_000;
+const MAX_BYTES = 1_385_000;
 const EXPORTS = [
   "ConfigError",
   "ERRORS",
@@ -142,6 +143,8 @@ describe("the one file", () => {
       "prices",
       "currency",
       "usage",
+      "attribution",
+      "runs",
       "alerts",
       "metrics",
       "log",

@@ -9,8 +9,8 @@ import type {
   RecordingAnswers,
   RecordingCalls,
 } from "../../src/serve/workers/recording_messages.ts";
-import { SupervisedRecordings } from "../../src/serve/workers/supervised_recordings.ts";
-import { WorkerRecordings } from "../../src/serve/workers/worker_recordings.ts";
+import { RecordingsClient } from "../../src/serve/workers/worker/recordings_client.ts";
+import { WorkerRecordings } from "../../src/serve/workers/supervisor/worker_recordings.ts";
 import { until } from "../support/until.ts";
 
 describe("an unreadable message about recordings", () => {
@@ -39,7 +39,7 @@ describe("an unreadable message about recordings", () => {
 
   it("fails at the worker, whose other calls continue", async () => {
     const sent: RecordingCalls[number][] = [];
-    const recordings = new SupervisedRecordings((calls) => void sent.push(...calls));
+    const recordings = new RecordingsClient((calls) => void sent.push(...calls));
     const failed = assert.rejects(recordings.store.list(1));
     const listed = recordings.store.list(1);
     await until(() => sent.length === 2, "both calls");

@@ -6,17 +6,25 @@
 import assert from "node:assert/strict";
 import { beforeEach, describe, it } from "@std/testing/bdd";
 import type { Source } from "../../src/serve/prepare.ts";
-import { WorkerChanges } from "../../src/serve/workers/changes.ts";
+import { WorkerChanges } from "../../src/serve/workers/supervisor/changes.ts";
 import type { SupervisorMessage } from "../../src/serve/workers/messages.ts";
 import {
   acceptsCallers,
   nextWorkerState,
   type WorkerEvent,
   type WorkerState,
-} from "../../src/serve/workers/worker_state.ts";
+} from "../../src/serve/workers/supervisor/worker_state.ts";
 import { FakeClock, quiet } from "../support/recording_model.ts";
 
-const toSource = (digest: string): Source => ({ input: {}, directory: "/", addresses: [], digest });
+const toSource = (digest: string): Source => ({
+  input: {},
+  directory: "/",
+  addresses: [],
+  digest,
+  log: "json",
+  instance: undefined,
+  hasDrainDelay: false,
+});
 const [BEFORE, AFTER, LATEST] = [toSource("before"), toSource("after"), toSource("latest")];
 const change = { call: 7, source: AFTER };
 
@@ -80,7 +88,7 @@ class StandIn {
   readonly child: { readonly pid: number };
   readonly ended: Promise<void>;
   readonly urls = ["http://127.0.0.1:8787"];
-  readonly heard: SupervisorMessage[] = [];
+  readonly received: SupervisorMessage[] = [];
   state: WorkerState = { name: "starting" };
   setEnded = (): void => {};
 
@@ -91,7 +99,7 @@ class StandIn {
 
   /** Returns the messages since the last call. */
   told(): string {
-    return this.heard.splice(0).map((message) => {
+    return this.received.splice(0).map((message) => {
       const source = "source" in message ? ` ${message.source.digest}` : "";
       return `${message.type}${source}`;
     }).join(", ");
@@ -122,8 +130,8 @@ describe("a change of the configuration over workers", () => {
         replaced.push(worker.child.pid);
         move(worker, { type: "drained" });
       },
-      say: (worker, message) => {
-        worker.heard.push(message);
+      send: (worker, message) => {
+        worker.received.push(message);
         if (message.type === "prepare") calls.set(worker, message.call);
       },
       clock,
@@ -141,7 +149,7 @@ describe("a change of the configuration over workers", () => {
     for (const worker of all) {
       changes.configure(worker);
       changes.listening(worker);
-      worker.heard.splice(0);
+      worker.received.splice(0);
     }
   };
   /** Starts a worker with the current configuration, and a second worker that is behind. */

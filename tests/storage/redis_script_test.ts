@@ -41,7 +41,7 @@ return all`,
 );
 
 withRedis.describe("a script of Redis", () => {
-  it("finds each member of a call by its name, whatever the length of its lists", async () => {
+  it("finds each member of a call by its name, with lists of any length", async () => {
     const server = await startRedis();
     const client = new RedisClient(server.url, systemClock, () => {});
     await client.ready();

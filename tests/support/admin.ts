@@ -1,6 +1,6 @@
 /** A gateway with an admin listener, as a separate process. */
 import assert from "node:assert/strict";
-import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
+import { type ErrorCode, ERRORS } from "../../src/errors/codes.ts";
 import { GOOD_BODY } from "./gateway.ts";
 import { makePlace, type Place } from "./key_place.ts";
 import { type Program, startProgram } from "./program.ts";
@@ -23,6 +23,7 @@ export interface Policy {
     readonly size: string;
     readonly retries: boolean;
   };
+  readonly heldKeys: boolean;
   readonly metadata: Readonly<Record<string, string>>;
   readonly expires: string;
 }
@@ -40,6 +41,7 @@ export const POLICY: Policy = {
     mode: "observe",
   },
   durable: { keep: "1h", linger: "30s", size: "1.5MB", retries: true },
+  heldKeys: false,
   metadata: { team: "x" },
   expires: "2099-01-31T00:00:00.000Z",
 };
@@ -160,8 +162,19 @@ export async function startAdmin(
   });
   if (redis === undefined && more.keys === undefined) await at.fill([]);
   const program = startProgram(["serve", ...args], { cwd: at.path, env });
-  const url = await program.waitFor(/listening on (http:\S+)/);
-  const admin = await program.waitFor(/admin on (http:\S+)/);
+  const stop = async () => {
+    await at.remove();
+    await provider.close();
+  };
+  let url: string;
+  let admin: string;
+  try {
+    url = await program.waitFor(/listening on (http:\S+)/);
+    admin = await program.waitFor(/admin on (http:\S+)/);
+  } catch (error) {
+    await stop(); // otherwise the test would never end
+    throw error;
+  }
   return {
     at,
     program,
@@ -180,9 +193,6 @@ export async function startAdmin(
       if (response.status === 200) assert.equal(text, COMPLETION);
       return response.status;
     },
-    async stop() {
-      await at.remove();
-      await provider.close();
-    },
+    stop,
   };
 }

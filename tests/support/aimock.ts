@@ -45,7 +45,7 @@ export async function startBefore(
   const under = await startUnderTest({
     upstreams: { a: url },
     ...options,
-    ...(providers && { config: { providers } }),
+    ...(providers && { config: { ...options.config, providers } }),
   });
   opened.push(under);
   return under;

@@ -120,9 +120,26 @@ function scan(dialect: Dialect, pieces: readonly Buffer[]): unknown {
   const scanner = dialect.createScanner(1);
   for (const piece of pieces) scanner.push(piece);
   scanner.end();
-  const { payloads, isDone, isComplete, hasError, usage, outputTokens, isAtBoundary, boundary } =
-    scanner;
-  return { payloads, isDone, isComplete, hasError, usage, outputTokens, isAtBoundary, boundary };
+  const {
+    payloads,
+    hasLastEvent,
+    isComplete,
+    hasError,
+    usage,
+    outputTokens,
+    isAtBoundary,
+    boundary,
+  } = scanner;
+  return {
+    payloads,
+    hasLastEvent,
+    isComplete,
+    hasError,
+    usage,
+    outputTokens,
+    isAtBoundary,
+    boundary,
+  };
 }
 
 /** Scans random streams of events whole and in pieces, in each dialect. */

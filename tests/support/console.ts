@@ -17,7 +17,7 @@ const USAGE = { prompt_tokens: 8, completion_tokens: 4, total_tokens: 12 };
 export const PATIENCE_MS = 15_000;
 
 /** A stream in pieces, with its usage at the end. */
-const answering: NonNullable<AdminOptions["answering"]> = (response, { body }) => {
+const answerInPieces: NonNullable<AdminOptions["answering"]> = (response, { body }) => {
   if (!body.toString().includes('"stream":true')) return answerPlain(response);
   response.writeHead(200, { "content-type": "text/event-stream" });
   const pieces = [...PIECES];
@@ -76,7 +76,9 @@ export interface Console {
    * browser's page.
    */
   start(
-    more?: Pick<AdminOptions, "args" | "providers"> & { readonly [name: string]: unknown },
+    more?: Pick<AdminOptions, "answering" | "args" | "providers"> & {
+      readonly [name: string]: unknown;
+    },
     options?: BrowserContextOptions,
   ): Promise<Page>;
   /** Calls the gateway as a caller would. Returns its status. */
@@ -108,7 +110,7 @@ export function useConsole(): Console {
     get watched() {
       return isThere(watched);
     },
-    async start({ args = [], providers, ...more } = {}, options = {}) {
+    async start({ answering = answerInPieces, args = [], providers, ...more } = {}, options = {}) {
       [running, watched] = await Promise.all([
         startAdmin(more, undefined, { answering, args, providers }),
         openPage(browser, options),

@@ -93,6 +93,7 @@ async function fill({ running, callGateway }: Console): Promise<string> {
     expires: "2099-01-01T00:00:00Z",
     limits: { requests: "5/10s", mode: "observe" },
   });
+  await running.call("POST", "/v1/teams", { body: { name: "made-here", limits } });
   const [old, paused, rotated] = [
     await make({ name: "old" }),
     await make({}),
@@ -109,6 +110,19 @@ async function fill({ running, callGateway }: Console): Promise<string> {
   return key;
 }
 
+/** Checks the pages of a key and a team. */
+async function assertPagesSound(page: Page, { running }: Console, width: number): Promise<void> {
+  const { keys } = (await running.call("GET", "/v1/keys")).json;
+  const { id, team } = keys.find(({ name }: { name?: string }) => name === LONG_NAME);
+  for (const [of, subject] of [["key", id], ["team", team]]) {
+    await page.evaluate((hash) => location.hash = hash, `#${of}?id=${subject}`);
+    await page.getByRole("region", { name: "Failed calls by cause" }).waitFor();
+    await page.getByRole("region", { name: "Last changes" }).getByRole("link").first().waitFor();
+    await page.locator(".chart canvas").nth(3).waitFor();
+    await assertSound(page, `the page of a ${of} at ${width}`);
+  }
+}
+
 /** Checks all views and dialogs. @param width Width of the window, in pixels */
 export async function assertAllSound(ui: Console, width: number): Promise<void> {
   const page = await ui.start(FULL, { viewport: { width, height: HEIGHT } });
@@ -118,6 +132,7 @@ export async function assertAllSound(ui: Console, width: number): Promise<void> 
   for (const view of await viewsOf(page)) {
     const where = `${view} at ${width}`;
     await open(page, view);
+    if (view === "Teams") await page.getByRole("button", { name: "Delete team" }).waitFor();
     if (view === "Keys") {
       // Other views show the name too, so the buttons of its row tell that the keys are there.
       const row = page.locator("main tr", { hasText: LONG_NAME }).first();
@@ -127,7 +142,9 @@ export async function assertAllSound(ui: Console, width: number): Promise<void> 
     await assertSound(page, where);
     const dialogs = await assertDialogs(page, where);
     if (view === "Keys") assert.deepEqual(dialogs, ["Make a key", "Change", "Rotate", "Revoke"]);
+    if (view === "Teams") assert.deepEqual(dialogs, ["Make a team", "Change", "Delete"]);
   }
+  await assertPagesSound(page, ui, width);
   await open(page, "Exchanges");
   await page.locator("tbody button").first().click();
   await assertSound(page, `an exchange at ${width}`);

@@ -17,6 +17,7 @@ const WRITE_STALL_MS = 30_000;
 const DEADLINES = {
   idleMs: 300_000,
   firstEventMs: 300_000,
+  keepAlive: "",
   keepAliveMs: 0,
   writeStallMs: WRITE_STALL_MS,
 };

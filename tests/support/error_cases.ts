@@ -1,8 +1,10 @@
 /** Every error of the table, and how a call to the gateway provokes it. */
 import type { AdminErrorCode } from "../../src/errors/admin_errors.ts";
-import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
+import type { ErrorCode } from "../../src/errors/codes.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
+import type { RunRegistry } from "../../src/runs/run_registry.ts";
 import { createDurableExchanges } from "../../src/steps/durable/setup.ts";
 import { urlOfNobody } from "./free_port.ts";
 import {
@@ -64,6 +66,12 @@ const limited = (limits: Record<string, unknown>): Case => ({
 const DURABLE: Case = { options: { provider: { durable: {} } } };
 const partsOf = (store: ObservedRecordings) => ({
   durable: createDurableExchanges(store, systemClock),
+});
+const refusingRuns = (code: ErrorCode): RunRegistry => ({
+  admit: () => Promise.reject(new GatewayError(code)),
+  correct() {},
+  list: () => Promise.resolve([]),
+  stop: () => Promise.resolve(false),
 });
 /** Starts a stream with one event, then runs the function. */
 const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
@@ -151,6 +159,35 @@ export const CASES: Readonly<
       headers: { "gateway-auth": `Bearer ${OWN_KEY}` },
     }),
   },
+  run_budget_exceeded: {
+    before: (under) =>
+      callRaw(under.a, {
+        headers: { ...under.headers, "gateway-run": "one; calls=1" },
+        body: GOOD_BODY,
+      }),
+    call: change({ "gateway-run": "one" }),
+  },
+  run_stopped: {
+    options: {
+      parts: {
+        runs: refusingRuns("run_stopped"),
+      },
+    },
+    call: change({ "gateway-run": "one" }),
+    notOnWorkers: "a Worker accepts no parts from a test",
+  },
+  invalid_run: { call: change({ "gateway-run": "7b; calls=1" }) },
+  too_many_runs: {
+    options: { config: { runs: { maxPerKey: 1 } } },
+    before: (under) =>
+      callRaw(under.a, { headers: { ...under.headers, "gateway-run": "one" }, body: GOOD_BODY }),
+    call: change({ "gateway-run": "other" }),
+  },
+  runs_unavailable: {
+    options: { parts: { runs: refusingRuns("runs_unavailable") } },
+    call: change({ "gateway-run": "one" }),
+    notOnWorkers: "a Worker accepts no parts from a test",
+  },
   key_not_understood: {
     options: {
       config: { prices: { "*": { input: 1 } } },
@@ -164,13 +201,13 @@ export const CASES: Readonly<
         },
       },
     },
-    notOnWorkers: "a Worker takes no parts of a test",
+    notOnWorkers: "a Worker accepts no parts from a test",
   },
   team_not_configured: {
     options: {
       parts: { keys: { find: (digest) => ({ id: "team", digest, team: "not-configured" }) } },
     },
-    notOnWorkers: "a Worker takes no parts of a test",
+    notOnWorkers: "a Worker accepts no parts from a test",
   },
   concurrency_limit_exceeded: {
     options: { config: { keys: [{ id: "team", key: OWN_KEY, limits: { concurrency: 1 } }] } },
@@ -196,7 +233,8 @@ export const CASES: Readonly<
   },
   body_too_large: { options: { config: { limits: { body: "20B" } } } },
   unsupported_media_type: { call: change({ "content-type": "text/plain" }) },
-  unsupported_content_encoding: { call: change({ "content-encoding": "gzip" }) },
+  unsupported_content_encoding: { call: change({ "content-encoding": "compress" }) },
+  invalid_content_encoding: { call: change({ "content-encoding": "gzip" }) },
   upstream_unreachable: { upstream: refusing },
   upstream_bad_response: {
     upstream: answering((response) =>
@@ -211,7 +249,7 @@ export const CASES: Readonly<
   upstream_connect_timeout: {
     upstream: startBlackHole,
     options: { provider: { deadlines: { connect: "300ms" } } },
-    notOnWorkers: "fetch in a Worker does not say whether it connected",
+    notOnWorkers: "fetch in a Worker does not report whether it connected",
   },
   upstream_first_byte_timeout: {
     upstream: () => startTcpPeer(() => {}),
@@ -248,7 +286,16 @@ export const CASES: Readonly<
     options: {
       parts: { keys: { find: () => Promise.reject(new GatewayError("key_store_unavailable")) } },
     },
-    notOnWorkers: "a Worker takes no parts of a test",
+    notOnWorkers: "a Worker accepts no parts from a test",
+  },
+  upstream_key_unavailable: {
+    options: {
+      config: { keys: [{ id: "team", key: OWN_KEY, heldKeys: true }] },
+      provider: { upstreamKey: { env: "ABSENT" } },
+      parts: { readHeldKey: () => Promise.reject(new Error("not set")) },
+    },
+    call: change({ "gateway-auth": `Bearer ${OWN_KEY}`, "authorization": undefined }),
+    notOnWorkers: "a Worker accepts no parts from a test",
   },
   internal_error: {
     options: {
@@ -260,7 +307,7 @@ export const CASES: Readonly<
         },
       },
     },
-    notOnWorkers: "a Worker takes no parts of a test",
+    notOnWorkers: "a Worker accepts no parts from a test",
   },
   upstream_first_event_timeout: {
     call: send(STREAM_BODY),
@@ -302,7 +349,7 @@ export const CASES: Readonly<
       );
     },
     call: () => ({ method: "GET", path: `/v1/exchanges/${store.ids[0]}`, body: "" }),
-    notOnWorkers: "a Worker takes no parts of a test",
+    notOnWorkers: "a Worker accepts no parts from a test",
   }))(new ObservedRecordings()),
   invalid_offset: {
     ...DURABLE,
@@ -332,7 +379,7 @@ export const CASES: Readonly<
       );
     },
     call: () => ({ method: "GET", path: `/v1/exchanges/${store.ids[0]}?offset=now`, body: "" }),
-    notOnWorkers: "a Worker takes no parts of a test",
+    notOnWorkers: "a Worker accepts no parts from a test",
   }))(new ObservedRecordings()),
   recordings_unavailable: {
     options: { provider: { durable: {} }, config: { limits: { recordings: "1KB" } } },
@@ -347,13 +394,13 @@ export const CASES: Readonly<
       void until(hasBegun, "the answer").then(() => store.stop(store.ids[0] ?? ""));
     }),
     call: () => ({ headers: { "sallyport-durable": "?1" }, body: STREAM_BODY }),
-    notOnWorkers: "a Worker takes no parts of a test",
+    notOnWorkers: "a Worker accepts no parts from a test",
   }))(new ObservedRecordings()),
   exchange_lost: ((store) => ({
     options: { provider: { durable: {} }, parts: partsOf(store) },
     before: (under) => store.beginAndDie(under),
     call: () => ({ method: "GET", path: `/v1/exchanges/${store.ids[0]}`, body: "" }),
-    notOnWorkers: "a Worker takes no parts of a test",
+    notOnWorkers: "a Worker accepts no parts from a test",
   }))(new ObservedRecordings()),
 };
 

@@ -24,7 +24,7 @@ export interface Place {
   good(...args: string[]): Promise<string>;
   /** Makes a key. @returns The key and its id */
   create(...args: string[]): Promise<{ key: string; id: string }>;
-  /** The output of `show --json` for a key. */
+  /** The output of `show --json` for a key, without the use of its limits, which Redis knows. */
   show(id: string): Promise<Record<string, unknown>>;
   /** Everything that is stored, as text. */
   kept(): Promise<string>;
@@ -53,7 +53,8 @@ function readRedis(redis: RedisServer): Promise<string> {
       (connection) => connection.keys("sallyport:*"),
       (answer) => answer as string[],
     );
-    const hashes = names.filter((name) => name !== "sallyport:created").map((name) =>
+    const others = ["sallyport:created", "sallyport:changes"];
+    const hashes = names.filter((name) => !others.includes(name)).map((name) =>
       client.ask((connection) => connection.hgetall(name), (all) => all)
     );
     return JSON.stringify(await Promise.all(hashes));
@@ -118,7 +119,10 @@ export function makePlace(upstream: string, redis?: RedisServer): Place {
       const key = (await good("create", ...args)).trim();
       return { key, id: gatewayKeyId(key) ?? assert.fail("no key") };
     },
-    show: async (id) => JSON.parse(await good("show", id, "--json")),
+    show: async (id) => {
+      const { use: _, ...shown } = JSON.parse(await good("show", id, "--json"));
+      return shown;
+    },
     kept: () => redis === undefined ? Promise.resolve(readFolder(path)) : readRedis(redis),
     fill: async (filled) =>
       redis === undefined

@@ -148,6 +148,10 @@ export async function sendMarked(url: string, key: string): Promise<number[]> {
     "gateway-auth": `Bearer ${key}`,
     "content-type": "application/json",
     "x-marked": MARKS.header,
+    // Headers of attribution, if the gateway has it.
+    "x-user": `gateway ${key}`,
+    "x-session": MARKS.upstreamKey,
+    "x-project": encodeURIComponent(`${key}/${MARKS.upstreamKey}`),
     "user-agent": MARKS.header,
   };
   const statuses: number[] = [];

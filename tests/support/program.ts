@@ -17,7 +17,8 @@ export const SOURCE: string = resolve("mod.ts");
 /** True if this runtime runs TypeScript directly (Node does from 22.18 on). */
 export const runsTypeScript: boolean = runtime !== "node" || isNodeFrom(22, 18);
 /**
- * A program that runs longer is killed, so that its test fails instead of hanging. Milliseconds.
+ * A program that runs longer is killed by default, so that its test fails instead of hanging.
+ * Milliseconds.
  */
 const LIFE_MS = 100_000;
 
@@ -33,6 +34,8 @@ export interface ProgramOptions {
   readonly permissions?: readonly string[];
   /** The runtime's own flags, before the file. */
   readonly flags?: readonly string[];
+  /** Milliseconds after which it is killed: longer for a program that serves a whole file. */
+  readonly lifeMs?: number;
   /** A runtime, if it differs from the test's runtime. */
   readonly on?: Pick<RuntimeOnMachine, "kind" | "command">;
 }
@@ -42,7 +45,19 @@ export interface Program {
   readonly pid: number;
   stdout(): string;
   stderr(): string;
-  /** Waits until the output matches, and returns the match of the pattern's first group. */
+  /** All output, with the events of a JSON log as the lines that a text log has. */
+  told(): string;
+  /**
+   * What went wrong or changed while it ran: its events, as the lines of a text log, and its
+   * standard error. The start and the end are left out.
+   */
+  reports(): string;
+  /** The events of its JSON log, as they are. */
+  events(): LoggedEvent[];
+  /**
+   * Waits until the output, as {@link told} returns it, matches. Returns the match of the pattern's
+   * first group.
+   */
   waitFor(pattern: RegExp): Promise<string>;
   /** Writes to its standard input. */
   type(text: string): void;
@@ -91,6 +106,32 @@ export function cleanEnvironment(): Record<string, string | undefined> {
   );
 }
 
+/** An event of the JSON log. */
+export interface LoggedEvent {
+  readonly time: string;
+  readonly instance: string;
+  readonly event: string;
+  readonly message: string;
+  readonly [fact: string]: unknown;
+}
+
+/** Reads a line of the log; `undefined` if it is not an event. */
+function readEvent(line: string): LoggedEvent | undefined {
+  if (!line.startsWith('{"time":') || !line.includes('"event":')) return undefined;
+  return JSON.parse(line) as LoggedEvent; // as the gateway writes it
+}
+
+/** Returns the lines of a text log for an event. */
+function toEventText({ event, message }: LoggedEvent): string {
+  return event === "started" ? message.replaceAll("; ", "\n") : `sallyport: ${message}`;
+}
+
+/** Events of every run. */
+const LIFECYCLE = ["started", "draining", "ended"];
+
+/** The complete lines of an output. */
+const linesOf = (output: string): string[] => output.split(/\r?\n/).slice(0, -1);
+
 /** Starts the program with these arguments. */
 export function startProgram(args: readonly string[], options: ProgramOptions = {}): Program {
   const {
@@ -116,8 +157,17 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
     child[name].setEncoding("utf8");
     child[name].on("data", (text: string) => output[name] += text);
   }
+  const events = () => linesOf(output.stdout).flatMap((line) => readEvent(line) ?? []);
+  const told = () => {
+    const lines = linesOf(output.stdout).map((line) => {
+      const event = readEvent(line);
+      return `${event === undefined ? line : toEventText(event)}\n`;
+    });
+    const rest = output.stdout.slice(output.stdout.lastIndexOf("\n") + 1);
+    return lines.join("") + rest + output.stderr;
+  };
   const end = () => void child.kill("SIGKILL");
-  const timer = setTimeout(end, LIFE_MS);
+  const timer = setTimeout(end, options.lifeMs ?? LIFE_MS);
   let isOver = false;
   const ended = new Promise<number | null>((settle) =>
     child.on("close", (code) => {
@@ -145,9 +195,14 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
     },
     stdout: () => output.stdout,
     stderr: () => output.stderr,
+    told,
+    reports: () =>
+      events().filter(({ event }) => !LIFECYCLE.includes(event))
+        .map((event) => `${toEventText(event)}\n`).join("") + output.stderr,
+    events,
     type: (text) => void child.stdin?.write(text),
     async waitFor(pattern) {
-      const find = () => pattern.exec(output.stdout + output.stderr);
+      const find = () => pattern.exec(told());
       await until(() => find() !== null || isOver, `${pattern} in the output`, 20_000);
       const [, group = ""] = find() ??
         assert.fail(`${pattern} never came: ${JSON.stringify(output)}`);

@@ -103,7 +103,7 @@ function readFolder(folder: string, replaceIds: ReplaceIds): StoredForms {
 }
 
 /**
- * Runs a session: keys, limits, budgets, usage, revoked tokens, and with Redis a recording.
+ * Runs a session: keys, limits, budgets, usage, revoked tokens, and with Redis a recording and runs.
  *
  * @param file The one file of a build
  * @param place The store of its state
@@ -167,6 +167,7 @@ export async function readStoredForms(
         "authorization": "Bearer sk-1",
         "gateway-auth": `Bearer ${key}`,
         "idempotency-key": "one",
+        "gateway-run": "run-1; parent=run-0",
       };
       const headers = { ...own, "content-type": "application/json" };
       const response = await fetch(`${url}/v1/chat/completions`, {

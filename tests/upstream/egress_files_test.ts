@@ -148,7 +148,7 @@ needs(["nginx", "openssl"]).describe("a reload", () => {
       program.kill("SIGHUP");
       reloads++;
       const lines = () =>
-        (program.stdout() + program.stderr()).match(/the configuration was (?:not )?reloaded.*/g) ??
+        program.reports().match(/the configuration was (?:not )?reloaded.*/g) ??
           [];
       await until(() => lines().length === reloads, "the reload is told");
       assert.match(lines().at(-1) ?? "", says);

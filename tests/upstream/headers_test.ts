@@ -45,9 +45,9 @@ const headers = fc.array(fc.tuple(name, fc.string({ unit: "binary", maxLength: 3
 // deno-lint-ignore no-control-regex -- what must not cross
 const UNSAFE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
 const UP =
-  /^(?:content-type|accept|user-agent|accept-encoding|via|baggage|(?:openai|anthropic|x-stainless|x-openrouter|x-dashscope|helicone|cf-aig)-.*|(?:x-)?idempotency-key|http-referer|x-title|trace(?:parent|state)|x-client-request-id|x-session-affinity|(?:x-)?session-id|x-grok-conv-id|x-claude-code-session-id|groq-(?:beta|model-version)|(?:x-)?hf-bill-to|x-goog-api-client|copilot-integration-id|editor-version)$/;
+  /^(?:content-type|accept|user-agent|accept-encoding|via|baggage|(?:openai|anthropic|x-stainless|x-openrouter|x-dashscope|helicone|cf-aig|x-openai|x-claude|x-codex|x-opencode|x-session)-.*|x-app|originator|thread-id|x-models-etag|x-reasoning-included|(?:x-)?idempotency-key|http-referer|x-title|trace(?:parent|state)|x-client-request-id|session-id|x-grok-conv-id|groq-(?:beta|model-version)|(?:x-)?hf-bill-to|x-goog-(?:api-client|user-project)|x-server-timeout|amz-sdk-.*|x-amz-user-agent|x-amzn-bedrock-.*|copilot-integration-id|editor-version)$/;
 const BACK =
-  /^(?:cache-control|x-content-type-options|x-accel-buffering|content-(?:type|language|disposition)|retry-after(?:-ms)?|x-should-retry|x-generation-id|x-upstream-request-id|request-id|x-groq-region|cf-ray|azureml-model-session|apim-request-id|x-ms-region|(?:x-ratelimit|openai|anthropic|x-openrouter|helicone|cf-aig)-.*)$/;
+  /^(?:cache-control|x-content-type-options|x-accel-buffering|content-(?:type|language|disposition)|retry-after(?:-ms)?|x-should-retry|x-generation-id|x-upstream-request-id|request-id|x-groq-region|cf-ray|azureml-model-session|apim-request-id|x-ms-region|x-amzn-(?:errortype|requestid|bedrock-.*)|(?:x-ratelimit|openai|anthropic|x-openrouter|helicone|cf-aig|x-openai|x-claude|x-codex|x-opencode|x-session)-.*|x-app|originator|thread-id|session-id|x-models-etag|x-reasoning-included)$/;
 
 const RULES = createHeaderRules();
 const toRequest = (entries: Readonly<Record<string, string>>) => {
@@ -69,7 +69,8 @@ const GO_UP = (
   "x-stainless-read-timeout x-stainless-helper-method x-stainless-async x-stainless-not-known-yet anthropic-version " +
   "anthropic-beta anthropic-not-known-yet openai-safety-identifier x-openrouter-title x-dashscope-async hf-bill-to " +
   "x-hf-bill-to helicone-auth helicone-property-app cf-aig-cache-ttl groq-beta groq-model-version x-grok-conv-id " +
-  "x-session-affinity x-session-id session-id x-claude-code-session-id x-client-request-id x-goog-api-client " +
+  "x-session-affinity x-session-id session-id x-claude-code-session-id x-client-request-id x-goog-api-client x-goog-user-project " +
+  "amz-sdk-request x-amzn-bedrock-guardrailidentifier x-server-timeout " +
   "copilot-integration-id editor-version"
 ).split(" ");
 const STAY_DOWN = (
@@ -81,7 +82,8 @@ const COME_BACK = (
   "content-type content-language retry-after retry-after-ms x-should-retry x-generation-id " +
   "x-ratelimit-limit-requests x-ratelimit-reset-tokens openai-model openai-processing-ms content-disposition " +
   "request-id anthropic-ratelimit-requests-limit anthropic-organization-id x-groq-region cf-ray azureml-model-session " +
-  "apim-request-id x-ms-region x-openrouter-provider helicone-id cf-aig-log-id"
+  "apim-request-id x-ms-region x-openrouter-provider helicone-id cf-aig-log-id " +
+  "x-amzn-errortype x-amzn-requestid x-amzn-bedrock-input-token-count x-amzn-bedrock-invocation-latency"
 ).split(" ");
 const STAY_UP = (
   "set-cookie server location connection keep-alive transfer-encoding content-length content-encoding trailer via " +
@@ -137,6 +139,30 @@ describe("header filters", () => {
       "cache-control": "no-cache, no-transform",
       "x-accel-buffering": "no",
     });
+  });
+
+  it("withhold names that look like credentials, unless the configuration names them", () => {
+    const secret = (
+      "x-openai-api-key openai-api-key x-openai-apikey anthropic-api-key x-codex-authorization " +
+      "x-codex-oauth x-claude-access-token x-session-token x-session-secret x-session-cookie " +
+      "x-session-passphrase x-opencode-password x-opencode-jwt x-stainless-credential " +
+      "x-codex-signature x-claude-code-bearer x-session-tokens-key"
+    ).split(" ");
+    const plain = (
+      "anthropic-ratelimit-tokens-limit anthropic-ratelimit-input-tokens-remaining " +
+      "x-codex-used-tokens"
+    ).split(" ");
+    for (const wanted of plain) {
+      assert.equal(up({ [wanted]: "1" })[wanted], "1", wanted);
+      assert.equal(back(wanted, "1")[wanted], "1", wanted);
+    }
+    const named = createHeaderRules({ pass: [...secret], answer: ["x-session-*"] });
+    for (const unwanted of secret) {
+      assert.deepEqual(up({ [unwanted]: "s" }), up({}), unwanted);
+      assert.deepEqual(back(unwanted, "s"), back("x", "s"), unwanted);
+      assert.equal(up({ [unwanted]: "s" }, named)[unwanted], "s", unwanted);
+    }
+    assert.equal(back("x-session-token", "s", named)["x-session-token"], "s");
   });
 
   it("return the same from web Headers as from a map", () => {

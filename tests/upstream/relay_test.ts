@@ -13,7 +13,13 @@ import { RelayedBody } from "../../src/upstream/relay.ts";
 import { chunk } from "../support/provider.ts";
 import { FakeClock } from "../support/recording_model.ts";
 
-const DEADLINES = { idleMs: 10_000, firstEventMs: 10_000, keepAliveMs: 0, writeStallMs: 5000 };
+const DEADLINES = {
+  idleMs: 10_000,
+  firstEventMs: 10_000,
+  keepAlive: "",
+  keepAliveMs: 0,
+  writeStallMs: 5000,
+};
 
 /** An answer whose provider a test controls. */
 class Answer implements PushedBody {
@@ -34,7 +40,7 @@ describe("an answer that is read to its end although its caller has left", () =>
   const start = (isStalled: boolean) => {
     const clock = new FakeClock();
     const exchange = new Exchange(clock);
-    exchange.outlivesCaller = true;
+    exchange.unbind();
     const answer = new Answer();
     const scanner = OPENAI_CHAT.createScanner(1);
     const relay = new RelayedBody(answer, {
@@ -75,7 +81,7 @@ describe("an answer that is read to its end although its caller has left", () =>
   it("counts the bytes that its caller receives, if the call was stopped before the answer began", () => {
     const clock = new FakeClock();
     const exchange = new Exchange(clock);
-    exchange.outlivesCaller = true;
+    exchange.unbind();
     exchange.leave(new GatewayError("exchange_stopped"));
     const scanner = OPENAI_CHAT.createScanner(1);
     const relay = new RelayedBody(new Answer(), {

@@ -27,7 +27,7 @@ function ejectedOf(replicas: Replicas, now = 0): number[] {
 function nextOf(replicas: Replicas, now: number, count: number): string[] {
   return Array.from({ length: count }, () => {
     const replica = replicas.pick(now);
-    replicas.forgotten(replica);
+    replicas.undecided(replica);
     return replica.url;
   });
 }
@@ -145,7 +145,7 @@ describe("replicas", () => {
     assert.deepEqual([replicas.pick(5000).url, replicas.pick(9999).url], [second, second]);
     const later = replicas.pick(10_000);
     assert.equal(later.url, first);
-    replicas.forgotten(later);
+    replicas.undecided(later);
     assert.equal(replicas.pick(10_000).url, first, "its place is free again");
     replicas.succeeded(slow[0] ?? assert.fail());
     assert.deepEqual(ejectedOf(replicas), [], "the slow one counts when it is answered");

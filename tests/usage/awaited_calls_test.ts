@@ -9,17 +9,17 @@ describe("awaited calls in memory", () => {
   it("are taken once, by provider and id", () => {
     const calls = new MemoryAwaitedCalls<object>(systemClock);
     const mine = {};
-    calls.put({ provider: "a", answerId: "1" }, mine);
-    assert.equal(calls.take({ provider: "b", answerId: "1" }), undefined);
-    assert.equal(calls.take({ provider: "a", answerId: "1" }), mine);
-    assert.equal(calls.take({ provider: "a", answerId: "1" }), undefined);
+    calls.put({ provider: "a", laterId: "1" }, mine);
+    assert.equal(calls.take({ provider: "b", laterId: "1" }), undefined);
+    assert.equal(calls.take({ provider: "a", laterId: "1" }), mine);
+    assert.equal(calls.take({ provider: "a", laterId: "1" }), undefined);
   });
 
   it("are forgotten after their time, and the oldest ones if there are too many", () => {
     let now = 0;
     const calls = new MemoryAwaitedCalls<object>({ ...systemClock, now: () => now });
-    const put = (answerId: string) => calls.put({ provider: "a", answerId }, {});
-    const has = (answerId: string) => calls.take({ provider: "a", answerId }) !== undefined;
+    const put = (laterId: string) => calls.put({ provider: "a", laterId }, {});
+    const has = (laterId: string) => calls.take({ provider: "a", laterId }) !== undefined;
     for (const id of ["expired", "kept"]) put(id);
     now = AWAITED_MS;
     assert.ok(has("kept"));

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { setImmediate } from "node:timers";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
-import { boundCost } from "../../src/config/bound_cost.ts";
+import { findBoundCost } from "../../src/config/bound_cost.ts";
 import { formatCost, parseCost, toNano } from "../../src/config/cost.ts";
 import { PriceBook } from "../../src/config/price_book.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
@@ -137,7 +137,7 @@ describe("an answer of a provider", () => {
   }
 
   function assertEstimated(each: MoneyCase, { record, charged }: Settled): void {
-    // No status but success is charged, see `charge` in src/steps/charge.ts.
+    // No status but success is charged, see `decideCharge` in src/steps/charge.ts.
     const isFailed = (each.status ?? 200) >= 400;
     assert.equal(record.isEstimated, isFailed ? undefined : true);
     assert.equal((record.usage?.total ?? 0) > 0, !isFailed);
@@ -166,7 +166,7 @@ describe("the most that a call can cost", () => {
   for (const each of RESERVATIONS) {
     it(`is that of the dearest tariff: ${each.id}`, () => {
       const { price = assert.fail("no price") } = { price: PRICES[each.price] };
-      const { amount, missing } = boundCost(price, {
+      const { amount, missing } = findBoundCost(price, {
         input: each.inputTokens,
         output: each.maxOutput,
         hasLongWrites: each.longWrites ?? false,

@@ -1,9 +1,9 @@
-/** Usage by billing class and tariff: what is stored suffices to price it by any table. */
+/** Usage by billing class and tariff: the stored rows suffice to price it by any table. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import * as v from "valibot";
-import { formatCost } from "../../src/config/cost.ts";
+import { formatCost, toNano } from "../../src/config/cost.ts";
 import { PriceBook, type PriceSettings } from "../../src/config/price_book.ts";
 import { type Price, PricesSchema } from "../../src/config/prices.ts";
 import {
@@ -13,6 +13,7 @@ import {
   type TokenUsage,
   type UsagePart,
 } from "../../src/exchange/billing.ts";
+import { moneyOf } from "../../src/steps/call_price.ts";
 import { addClasses, toClasses } from "../../src/usage/classes.ts";
 import {
   DAY_MS,
@@ -77,7 +78,7 @@ describe("the tariff of a row", () => {
     assert.equal(write({ context: 32_001 }, { price }), ",,32k");
   });
 
-  it("has what the caller asked only if a row of the price names it", () => {
+  it("has the choices of the caller only if a row of the price names it", () => {
     const asked = { size: "1024x1024", quality: "high" };
     assert.equal(write({ asked }), "");
     const rows = [{ when: { asked: { quality: "high" } }, rates: { images: 40 } }];
@@ -280,7 +281,7 @@ describe("the cost of usage", () => {
     }
   });
 
-  it("is what the provider states only if the configuration says so", async () => {
+  it("is the statement of the provider only if the configuration says so", async () => {
     const clock = new StillClock();
     const store = new MemoryUsage(new Set(), () => clock.now());
     const meter = new UsageMeter({ store, clock, rest, listed: new Set() });
@@ -321,6 +322,26 @@ describe("the cost of usage", () => {
       counts.output,
     ]);
     assert.deepEqual(rows, [["advisor", undefined, 0, 5, 0], ["gpt-4o", "fast", 1, 0, 3]]);
+  });
+
+  it("of another model in the same call costs a budget as much as it costs in reports", () => {
+    const book = new PriceBook({
+      ...SETTINGS,
+      prices: v.parse(PricesSchema, {
+        named: { input: 1, output: 2, requests: 30 },
+        advisor: { input: 4, output: 5, requests: 600 },
+      }),
+    });
+    const called = { provider: "a", model: "named" };
+    const price = book.find(called) ?? assert.fail("no price");
+    const parts = [
+      { model: "advisor", classes: { input: 1000 }, tariff: { context: 1000 } },
+      { classes: { output: 1000 }, tariff: { context: 0 } },
+    ];
+    const usage = { total: 2000, parts };
+    const charge = moneyOf(usage, { book, provider: "a", settings: {}, price, at });
+    assert.equal(charge, 0.036 * 1e9); // 0.004 + 0.002 + 30 / 1000
+    assert.equal(toNano(book.costOf(usage, called, at).amount ?? 0n), charge);
   });
 
   it("is bounded in its tariffs, whatever a provider answers", async () => {

@@ -43,7 +43,8 @@ describe("usage in a file", () => {
       listed: NOBODY,
     });
     await store.start();
-    const meter = new UsageMeter({ store, clock, rest, listed: NOBODY });
+    const dimensions = new Set(["user", "client"] as const);
+    const meter = new UsageMeter({ store, clock, rest, listed: NOBODY, dimensions });
     /** Flushes the counts so far, and writes them. */
     const write = async () => {
       const isDue = () => clock.timers.some(({ ms }) => ms >= 5000);
@@ -231,7 +232,7 @@ describe("usage in a file", () => {
     const unknown = '["week",1,{"anything":true}]';
     writeFileSync(
       path,
-      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,3,4,5,6],"responses",null,null,null,"eu"]\n${unknown}\n`,
+      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,3,4,5,6],"responses",null,null,null,null,"eu"]\n${unknown}\n`,
     );
     const { meter } = await open();
     assert.deepEqual(await requestsOf(meter), [["team", "responses", 1, 1]]);
@@ -288,8 +289,26 @@ describe("usage in a file", () => {
     ]);
   });
 
+  it("has attribution in the same rows after a restart, and in no version that would mix them", async () => {
+    const attribution = { user: "a&b=c", client: "codex" };
+    for (const count of [1, 2]) {
+      const { meter } = await open();
+      meter.settled(exchange({ attribution, usage: { total: 7, input: 3, output: 4 } }));
+      meter.settled(exchange());
+      await meter.close();
+      const [first, ...lines] = readFileSync(path, "utf8").split("\n");
+      assert.equal(first, '["version",3]', "the previous version does not read further");
+      const sums = [count, 0, 0, 0, 3 * count, 0, 4 * count, 0, 0];
+      const row = ["hour", HOUR, "team", "a", "gpt-4o", sums, "chat.completions"];
+      assert.deepEqual(lines.slice(0, 2).map((line) => JSON.parse(line)), [
+        [...row, null, null, null, "user=a%26b%3Dc&client=codex"],
+        row,
+      ]);
+    }
+  });
+
   it("does not change a file in the form of a later version, and reports it", async () => {
-    const content = `["version",3]\n{"any":"form"}\n`;
+    const content = `["version",4]\n{"any":"form"}\n`;
     writeFileSync(path, content);
     await assert.rejects(
       open(),

@@ -13,14 +13,14 @@ import {
   HASHES,
   hashName,
   indexName,
-  placeOf,
+  shardOf,
 } from "../../src/usage/redis/shards.ts";
 import {
   DAY_MS,
   HOUR_MS,
   MAX_MODELS,
   noCounts,
-  OTHER,
+  OTHER_NAME,
   UsageUnavailable,
 } from "../../src/usage/counts.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
@@ -65,7 +65,7 @@ withRedis.describe("usage in Redis", () => {
     use();
     use({ usage: undefined as never });
     await tell(meter, range);
-    const hash = hashName(placeOf("team"), "hour", HOUR);
+    const hash = hashName(shardOf("team"), "hour", HOUR);
     const field = '["team","a","gpt-4o","chat.completions"]';
     const content = () =>
       client.ask((redis) => redis.hgetall(hash), (all) => ({ ...all as Record<string, string> }));
@@ -98,7 +98,7 @@ withRedis.describe("usage in Redis", () => {
 
   it("has billing classes and tariffs, which the previous version reads and keeps", async () => {
     const { use, meter, client } = await open();
-    const hash = hashName(placeOf("team"), "hour", HOUR);
+    const hash = hashName(shardOf("team"), "hour", HOUR);
     const standard = '["team","a","gpt-4o","chat.completions"]';
     const fast = '["team","a","gpt-4o","chat.completions",null,null,"fast,us,272k"]';
     // This version wrote both fields, then the previous version added a call to the first.
@@ -140,7 +140,7 @@ withRedis.describe("usage in Redis", () => {
     }
     await tell(meter, range);
     const field = '["jwt:corp:ann","a","gpt-4o","chat.completions"]';
-    const hash = hashName(placeOf(ann.keyId), "hour", HOUR);
+    const hash = hashName(shardOf(ann.keyId), "hour", HOUR);
     const odd = '["jwt:corp:ann","a","gpt-4o","chat.completions",7]';
     await client.ask((redis) => redis.hset(hash, { [field]: "5", [odd]: "9" }), Number);
     const sums = new Map<string, number>();
@@ -155,7 +155,7 @@ withRedis.describe("usage in Redis", () => {
       "undefined gold gpt-4o": 1,
       "undefined undefined gpt-4o": 5,
       "ads undefined o": MAX_MODELS,
-      [`ads undefined ${OTHER}`]: 5,
+      [`ads undefined ${OTHER_NAME}`]: 5,
     });
     const all = await client.ask(
       (redis) => redis.hgetall(hash),
@@ -169,7 +169,7 @@ withRedis.describe("usage in Redis", () => {
     const { use, meter, client } = await open();
     use();
     await tell(meter, range);
-    const hash = hashName(placeOf("team"), "hour", HOUR);
+    const hash = hashName(shardOf("team"), "hour", HOUR);
     const field = '["team","a","gpt-4o","chat.completions"]';
     await client.ask(
       (redis) => redis.hset(hash, field, `${Number.MAX_SAFE_INTEGER - 1} 0 0 0 9007199254740990`),
@@ -261,12 +261,12 @@ withRedis.describe("usage in Redis", () => {
     const lives = (key: string) => client.ask((connection) => connection.pttl(key), Number);
     const isAbout = (ms: number, wanted: number) =>
       assert.ok(ms > wanted && ms < wanted + 3 * DAY_MS, `${ms} ms`);
-    const place = placeOf("team");
+    const shard = shardOf("team");
     for (const [step, at, kept] of [["hour", HOUR, hoursMs], ["day", DAY, daysMs]] as const) {
-      isAbout(await lives(hashName(place, step, at)), kept);
-      const index = await lives(indexName(place.group, step, at));
+      isAbout(await lives(hashName(shard, step, at)), kept);
+      const index = await lives(indexName(shard.group, step, at));
       isAbout(index, kept);
-      assert.ok(index > await lives(hashName(place, step, at)), "its index outlives it");
+      assert.ok(index > await lives(hashName(shard, step, at)), "its index outlives it");
     }
     const keys = await client.ask((connection) => connection.keys("*"), (all) => all as string[]);
     assert.equal(keys.length, 5);
@@ -287,7 +287,7 @@ withRedis.describe("usage in Redis", () => {
     const told = await tell(here.meter, range);
     assert.equal(Object.keys(told).length, MAX_MODELS + 2);
     assert.equal(told["team a random-0-0"]?.requests, 2);
-    assert.equal(told[`team a ${OTHER}`]?.requests, 3 * MAX_MODELS);
+    assert.equal(told[`team a ${OTHER_NAME}`]?.requests, 3 * MAX_MODELS);
     assert.equal(told["team a gpt-4o"]?.requests, 1);
   });
 
@@ -347,7 +347,7 @@ withRedis.describe("usage in Redis", () => {
 
 describe("the hashes of usage in Redis", () => {
   it("are the same in all versions", () => {
-    assert.deepEqual(["team", "k1", "(other)", "\u00e9"].map(placeOf), [
+    assert.deepEqual(["team", "k1", "(other)", "\u00e9"].map(shardOf), [
       { group: 12, hash: 16 },
       { group: 1, hash: 12 },
       { group: 14, hash: 47 },
@@ -363,7 +363,7 @@ describe("the hashes of usage in Redis", () => {
   it("are filled evenly: no hash of a million keys is large", () => {
     const fields = new Map<string, number>();
     for (let key = 0; key < 1_000_000; key++) {
-      const { group, hash } = placeOf(key.toString(36).padStart(12, "k"));
+      const { group, hash } = shardOf(key.toString(36).padStart(12, "k"));
       fields.set(`${group} ${hash}`, (fields.get(`${group} ${hash}`) ?? 0) + 1);
     }
     assert.equal(fields.size, GROUPS * HASHES);

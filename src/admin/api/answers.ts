@@ -9,6 +9,7 @@ import { KeyStoreError, KeyStoreUnavailable } from "../../keys/key_store.ts";
 import { UsageUnavailable } from "../../usage/counts.ts";
 import { UsageRefusal } from "../../usage/query.ts";
 import { UnknownKey } from "../key_administration.ts";
+import { UnknownTeam } from "../team_administration.ts";
 
 /** Creates a JSON answer that must not be cached. */
 export function toAnswer(status: number, content: unknown): GatewayResponse {
@@ -82,8 +83,11 @@ function toFacts(thrown: unknown): ErrorFacts {
     param: null,
   });
   if (thrown instanceof UnknownKey) return withText("key_not_found", thrown);
+  if (thrown instanceof UnknownTeam) return withText("team_not_found", thrown);
   if (thrown instanceof KeyStoreUnavailable) return withText("key_store_unavailable", thrown);
-  if (thrown instanceof KeyStoreError) return withText("refused", thrown);
+  if (thrown instanceof KeyStoreError) {
+    return { ...withText("refused", thrown), param: thrown.param };
+  }
   if (thrown instanceof UsageUnavailable) return withText("usage_unavailable", thrown);
   return new GatewayError("admin_failed", { cause: thrown });
 }

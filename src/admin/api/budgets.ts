@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { PERIODS } from "../../config/units.ts";
 import type {
   BudgetList,
   BudgetParts,
@@ -64,8 +65,8 @@ const budget = objectOf<BudgetView>({
     "Parts of the used amount, from stored usage; null if usage can't be read",
   ),
   mode: oneOf(["enforce", "observe", "strict"]),
-  period: oneOf(["day", "month"]),
-  renews: time("Start of the next day or month, UTC"),
+  period: oneOf(PERIODS),
+  renews: time("Start of the next day, week or month, UTC"),
   perDay: orNull(
     amount(),
     "Average daily use over the last 7 days, " +
@@ -78,7 +79,7 @@ const budget = objectOf<BudgetView>({
   ),
   runsOut: orNull(
     time(),
-    "When it will be used up at this pace; " +
+    "When it will run out at this pace; " +
       "null where that is not before it renews, or is so already",
   ),
 });
@@ -90,7 +91,7 @@ export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [route({
   operationId: "listBudgets",
   summary:
     "List the budgets of teams, of keys and of callers with identity tokens that were in use in " +
-    "the last 7 days: their use, when they renew, and when they will be used up",
+    "the last 7 days: their use, when they renew, and when they will run out",
   query: {
     schema: BudgetQuerySchema,
     means: {

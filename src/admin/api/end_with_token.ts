@@ -15,7 +15,7 @@ const CHECK_MS = 250;
 /** Returns a source with the same content that ends when the token is no longer accepted. */
 export function endWithToken(
   source: ByteSource,
-  isStillGood: () => Promise<boolean>,
+  isStillAccepted: () => Promise<boolean>,
   clock: Clock,
 ): ByteSource {
   let isOver = false;
@@ -26,7 +26,7 @@ export function endWithToken(
     source.cancel(reason);
   };
   const check = async (): Promise<void> => {
-    if (!await isStillGood() && !isOver) end();
+    if (!await isStillAccepted() && !isOver) end();
     watch();
   };
   const watch = (): void => {

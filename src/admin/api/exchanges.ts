@@ -5,6 +5,7 @@
  * @module
  */
 import * as v from "valibot";
+import { DIMENSIONS } from "../../config/dimensions.ts";
 import {
   END_KINDS,
   type ExchangeFilter,
@@ -17,6 +18,7 @@ import type {
   ExchangeQuery,
 } from "../../observe/live/exchange_page.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "../../observe/live/live_report.ts";
+import { ATTRIBUTION_MEANS } from "./attribution_means.ts";
 import { gateway } from "./fleet.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
 import { exchangeSchema } from "./live_schemas.ts";
@@ -43,9 +45,11 @@ const FILTER_ENTRIES = {
   id: shortText,
   key: shortText,
   team: shortText,
+  ...v.entriesFromList(DIMENSIONS, shortText),
   provider: shortText,
   model: shortText,
   operation: shortText,
+  run: shortText,
   outcome: v.optional(v.picklist(END_KINDS, `expected one of ${END_KINDS.join(", ")}`)),
   code: shortText,
   status: v.optional(
@@ -128,13 +132,16 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<FindExchanges>[] = [route({
     schema: QuerySchema,
     means: {
       search: "Those with this text in one of their names: " +
-        "id, key, team, provider, model, operation, outcome, code, status",
+        "id, key, team, provider, model, operation, run, outcome, code, status, " +
+        "or in a value of attribution",
       id: "The one with this x-request-id",
       key: "Only of keys with this text in their id or name",
       team: "Only of this team",
+      ...ATTRIBUTION_MEANS,
       provider: "Only of this provider",
       model: "Those with this text in their model",
       operation: "Those with this text in their operation, such as embeddings",
+      run: "Only of the run with this id",
       outcome: "ok; errors, for the operator to act on; refused, by the gateway or with a 4xx; " +
         "cancelled by the caller",
       code: "Those with this text in their code or cause, such as timeout",

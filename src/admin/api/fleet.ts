@@ -46,8 +46,8 @@ export const FLEET_QUERY: RouteQuery<FleetQuery> = {
   },
 };
 
-/** The query of routes that change all gateways. */
-export const TURN_QUERY: RouteQuery<FleetQuery> = {
+/** The query of the routes that drain and resume gateways. */
+export const DRAIN_QUERY: RouteQuery<FleetQuery> = {
   schema: v.strictObject({ gateway }),
   means: { gateway: "The gateway with this id or name, or all; this one if left out" },
 };

@@ -22,8 +22,15 @@ export interface Operator {
    * True if the token would still be accepted. Checked by work that continues after the request was
    * answered.
    */
-  readonly isStillGood: () => Promise<boolean>;
+  readonly isStillAccepted: () => Promise<boolean>;
 }
+
+/** The operator of a call that needs none. */
+export const NO_OPERATOR: Operator = {
+  who: "",
+  role: "viewer",
+  isStillAccepted: () => Promise.resolve(false),
+};
 
 /** Parts of {@link Guard}. They can change with the configuration, so each is read when needed. */
 export interface GuardParts {
@@ -91,16 +98,18 @@ export class Guard {
   assertLocal({ headers }: GatewayRequest): void {
     if (this.isGuarded) return;
     const host = headers.get("host");
-    const { hostname } = HOST.exec(host?.toLowerCase() ?? "")?.groups ?? {};
-    if (host !== null && !this.#names.includes(hostname ?? "")) {
-      throw new GatewayError("unknown_admin_host");
-    }
+    if (host !== null && !this.#isOwnName(host)) throw new GatewayError("unknown_admin_host");
     // A link to the console is followed. A page's own fetch is not answered.
     if (
       headers.get("sec-fetch-site") === "cross-site" && headers.get("sec-fetch-mode") !== "navigate"
     ) {
       throw new GatewayError("cross_site_request");
     }
+  }
+
+  #isOwnName(host: string): boolean {
+    const hostname = HOST.exec(host.toLowerCase())?.groups?.hostname;
+    return hostname !== undefined && this.#names.includes(hostname);
   }
 
   /**
@@ -117,9 +126,9 @@ export class Guard {
     const operator = await this.#parts.signIn?.(presentedToken) ??
       await this.#checkAdminToken(presentedToken);
     if (operator !== undefined) {
-      const isStillGood = () =>
+      const isStillAccepted = () =>
         this.#find(presentedToken).then((found) => found !== undefined, () => false);
-      return { who: operator.id, role: operator.role, isStillGood };
+      return { who: operator.id, role: operator.role, isStillAccepted };
     }
     throw new GatewayError("invalid_admin_token", {
       detail: `send ${header}: Bearer <admin token>`,

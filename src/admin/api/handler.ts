@@ -12,7 +12,7 @@ import { toFleetMetricsText } from "../../observe/fleet/fleet_metrics.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
 import { toAnswer, toErrorAnswer } from "./answers.ts";
 import { FLEET_QUERY } from "./fleet.ts";
-import { Guard, type GuardParts } from "./guard.ts";
+import { Guard, type GuardParts, NO_OPERATOR } from "./guard.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OperatorActions, type OperatorParts } from "./operator_actions.ts";
 import { readQuery } from "./read_request.ts";
@@ -126,8 +126,12 @@ async function answerCall(
   guard: Guard,
   parts: AdminParts,
 ): Promise<GatewayResponse> {
-  const operator = await guard.authenticate(inbound, route.tokenIn);
   const id = readName(Object.values(params)[0]);
+  if (route.isOpen === true) {
+    const answered = await route.answer({ id, operator: NO_OPERATOR, query: undefined, inbound });
+    return answered.response;
+  }
+  const operator = await guard.authenticate(inbound, route.tokenIn);
   const call = { ...route, target: toTarget(route, id, url) };
   return await supervise(call, operator, parts, async () => {
     const query = route.query && readQuery(route.query, url);

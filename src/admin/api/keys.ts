@@ -4,11 +4,17 @@
  * @module
  */
 import * as v from "valibot";
-import type { KeyAdministration, KeyView, NewKeyView } from "../key_administration.ts";
+import {
+  KEY_STATES,
+  type KeyAdministration,
+  type KeyView,
+  type NewKeyView,
+} from "../key_administration.ts";
 import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema, PolicyEntries } from "../../config/key.ts";
 import type { EntriesOf } from "../../config/schema.ts";
 import { parseDuration } from "../../config/units.ts";
+import { authorOf, REASON } from "./changes.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
 import { type AdminRoute, route } from "./route.ts";
 import { flag, list, type Named, objectOf, oneOf, optional, orNull, text, time } from "./schema.ts";
@@ -33,13 +39,14 @@ const ListSchema = v.strictObject({
   after: v.optional(v.string()),
   search: v.optional(v.string()),
   team: v.optional(v.string()),
+  state: v.optional(v.picklist(KEY_STATES, `expected one of ${KEY_STATES.join(", ")}`)),
   use: v.optional(v.picklist(["true", "false"], 'expected "true" or "false"'), "false"),
 });
 
 const keyEntries: EntriesOf<KeyView> = {
   ...PolicyEntries,
   id: text("Names the key in logs and metrics"),
-  state: oneOf(["active", "disabled", "revoked", "expired", "unreadable", "team_not_configured"]),
+  state: oneOf(KEY_STATES),
   unreadable: optional(
     text("Why it is refused: the part of its record that this version does not understand"),
   ),
@@ -86,6 +93,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
         after: "Those after the key with this id",
         search: "Those with this text in their id or name",
         team: "Only of this team",
+        state: "Only in this state: a page can then be shorter than its limit",
         use: "With true, the use of the limits of each too",
       },
     },
@@ -100,9 +108,8 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     },
     async run(keys, { query }) {
       const { use, ...wanted } = query;
-      const found = await keys.list(wanted, { withUse: use === "true" });
-      const next = found.length === query.limit ? found.at(-1)?.id ?? null : null;
-      return { keys: found, next, readOnly: keys.isReadOnly };
+      const page = await keys.page(wanted, { withUse: use === "true" });
+      return { ...page, readOnly: keys.isReadOnly };
     },
   }),
   route({
@@ -110,11 +117,12 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     path: "/v1/keys",
     operationId: "createKey",
     summary: "Create a key. Only this answer shows it",
+    query: REASON,
     body: { name: "KeyPolicy", schema: KeyPolicySchema },
     status: 201,
     answers: NEW_KEY,
-    async run(keys, { body }) {
-      const { key, view } = await keys.create(body);
+    async run(keys, { body, ...call }) {
+      const { key, view } = await keys.create(body, authorOf(call));
       return { ...view, key };
     },
   }),
@@ -132,48 +140,53 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     path: "/v1/keys/{id}",
     operationId: "updateKey",
     summary: "Change the settings of a key; null removes a setting or one of its limits",
+    query: REASON,
     body: { name: "KeyPatch", schema: KeyPatchSchema },
     status: 200,
     answers: KEY,
-    run: (keys, { id, body }) => keys.update(id, body),
+    run: (keys, { id, body, ...call }) => keys.update(id, body, authorOf(call)),
   }),
   route({
     method: "post",
     path: "/v1/keys/{id}/revoke",
     operationId: "revokeKey",
     summary: "End a key with both its secrets; this cannot be undone",
+    query: REASON,
     status: 200,
     answers: KEY,
-    run: (keys, { id }) => keys.revoke(id),
+    run: (keys, { id, ...call }) => keys.revoke(id, authorOf(call)),
   }),
   route({
     method: "post",
     path: "/v1/keys/{id}/disable",
     operationId: "disableKey",
     summary: "Suspend a key, with both its secrets, until it is enabled",
+    query: REASON,
     status: 200,
     answers: KEY,
-    run: (keys, { id }) => keys.disable(id),
+    run: (keys, { id, ...call }) => keys.disable(id, authorOf(call)),
   }),
   route({
     method: "post",
     path: "/v1/keys/{id}/enable",
     operationId: "enableKey",
     summary: "Let a disabled key in again",
+    query: REASON,
     status: 200,
     answers: KEY,
-    run: (keys, { id }) => keys.enable(id),
+    run: (keys, { id, ...call }) => keys.enable(id, authorOf(call)),
   }),
   route({
     method: "post",
     path: "/v1/keys/{id}/rotate",
     operationId: "rotateKey",
     summary: "Make a new secret for a key; the old one stays valid for the overlap",
+    query: REASON,
     body: { name: "Rotation", schema: RotationSchema },
     status: 200,
     answers: NEW_KEY,
-    async run(keys, { id, body }) {
-      const { key, view } = await keys.rotate(id, parseDuration(body.overlap));
+    async run(keys, { id, body, ...call }) {
+      const { key, view } = await keys.rotate(id, parseDuration(body.overlap), authorOf(call));
       return { ...view, key };
     },
   }),

@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { type Attribution, DIMENSIONS } from "../../config/dimensions.ts";
 import type { ErrorCode } from "../../errors/codes.ts";
 import {
   FAILURE_CAUSES,
@@ -59,6 +60,7 @@ const second = objectOf<LiveSecond>({
     "Failures of callers: refused, with a provider's 4xx, or client_closed",
   ),
   tokens: count(),
+  estimatedTokens: count("Tokens among them that the gateway estimated"),
   outputTokens: count(),
   duration: durations,
   firstToken: durations,
@@ -93,6 +95,12 @@ export const exchangeSchema: v.GenericSchema<LiveExchange> = objectOf<LiveExchan
   keyId: optional(text()),
   keyName: optional(text("Name of the key at the time, if it had one")),
   team: optional(text("Team of the key at the time, or of the identity token")),
+  attribution: optional(v.pipe(
+    objectOf<Attribution>(v.entriesFromList(DIMENSIONS, optional(text()))),
+    v.description("Values of the configured headers, which the caller chose"),
+  )),
+  run: optional(text("Id of its run, which the caller chose")),
+  usesHeldKey: optional(flag("Whether it used a provider key that the gateway holds")),
   gateway: optional(text("Name of its gateway, where the report is about several")),
   operation: optional(text()),
   genAi: optional(

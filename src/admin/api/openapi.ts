@@ -8,29 +8,24 @@ import {
   type OverrideSchemaContext,
   toJsonSchemaDefs,
 } from "@valibot/to-json-schema";
-import * as v from "valibot";
-import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
+import { CALLER_SCHEMAS, ERROR } from "./caller_schemas.ts";
+import { toCallerPaths, toCallerTags, toUpstreamSchemes } from "./caller_paths.ts";
 import { type RouteFacts, type RouteQuery, TOKEN_HEADER } from "./route.ts";
 import { ADMIN_ROUTES } from "./routes.ts";
-import { type Named, orNull, text } from "./schema.ts";
-
-const ERROR: Named = {
-  name: "Error",
-  schema: v.object({
-    error: v.object({ message: text(), type: text(), param: orNull(text()), code: text() }),
-  }),
-};
+import type { Named } from "./schema.ts";
 
 /** Writes `null` next to the type, as is common in API descriptions. */
 function withNull({ valibotSchema, jsonSchema }: OverrideSchemaContext): JsonSchema | undefined {
   if (valibotSchema.type !== "nullable") return undefined;
-  const [value] = jsonSchema.anyOf ?? [];
+  if (jsonSchema.anyOf === undefined) throw new Error("nullable without its type");
+  const [value] = jsonSchema.anyOf;
   return { ...Object(value), type: [Object(value).type, "null"] };
 }
 
 /** Returns the JSON Schema of every body and answer, by name. */
 function toSchemas(): Record<string, unknown> {
-  const all = [...ADMIN_ROUTES.flatMap(({ body, answers }) => [body ?? [], answers].flat()), ERROR];
+  const ofRoutes = ADMIN_ROUTES.flatMap(({ body, answers }) => [body ?? [], answers].flat());
+  const all = [...ofRoutes, ...CALLER_SCHEMAS];
   return toJsonSchemaDefs(
     Object.fromEntries(all.map(({ name, schema }) => [name, schema])),
     {
@@ -73,6 +68,7 @@ function describe(route: RouteFacts): unknown {
     operationId,
     summary,
     parameters: [...toPathParameters(route.path), ...toQueryParameters(route.query)],
+    ...(route.isOpen === true && { security: [] }),
     ...(route.tokenIn === TOKEN_HEADER &&
       { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
     ...(body !== undefined && { requestBody: { required: true, content: content(body) } }),
@@ -103,11 +99,7 @@ function toSecuritySchemes(): Record<string, unknown> {
       TOKEN_HEADER,
       "Bearer and admin.token, where Authorization has the provider's key",
     ),
-    upstreamKey: {
-      type: "http",
-      scheme: "bearer",
-      description: "The caller's key at the provider",
-    },
+    ...toUpstreamSchemes(),
     gatewayKey: inHeader("Gateway-Auth", "Bearer and the caller's key at this gateway"),
   };
 }

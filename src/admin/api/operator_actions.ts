@@ -4,7 +4,6 @@
  *
  * @module
  */
-import * as v from "valibot";
 import {
   type ByteSource,
   type GatewayRequest,
@@ -16,8 +15,9 @@ import { type AddressParts, splitAddress } from "../../config/address.ts";
 import {
   CREDENTIAL_HEADERS,
   type CredentialHeader,
-  toCredential,
+  writeCredential,
 } from "../../config/credential.ts";
+import type { ProviderConfig } from "../../config/provider.ts";
 import { parseBearer } from "../../inbound/credentials.ts";
 import { createHostTable } from "../../inbound/host.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
@@ -30,16 +30,20 @@ import { type AdminCall, type AdminRoute, route, TOKEN_HEADER } from "./route.ts
 import { anyObject, count, flag, list, type Named, objectOf, optional, text } from "./schema.ts";
 import { liveReportSchema, stateSchema } from "./live_schemas.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
-import type { Fleet, TurnedGateway } from "../../observe/fleet/fleet.ts";
+import type { DrainReport, Fleet } from "../../observe/fleet/fleet.ts";
 import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
-import { FLEET_QUERY, type FleetQuery, TURN_QUERY } from "./fleet.ts";
+import { toTrialPath, TRIAL_QUERY, type TrialQuery } from "./playground_paths.ts";
+import { DRAIN_QUERY, FLEET_QUERY, type FleetQuery } from "./fleet.ts";
 
 /** The part of a gateway that determines its state. */
 export interface DrainableGateway {
   readonly isReady: boolean;
   readonly isStarting?: boolean;
 }
+
+/** Settings of a provider that the playground calls. */
+type TriedProvider = Pick<ProviderConfig, "hosts" | "shape" | "credential">;
 
 /** Parts of {@link OperatorActions}. */
 export interface OperatorParts {
@@ -50,10 +54,8 @@ export interface OperatorParts {
   readonly withCosts: WithCosts;
   /** Passes a call to the gateway like a caller's call. The gateway checks it as usual. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
-  /** The addresses of each provider, and the header for its key. */
-  readonly providers: Readonly<
-    Record<string, { readonly hosts: readonly string[]; readonly credential: CredentialHeader }>
-  >;
+  /** The addresses of each provider with their shape, and the header for its key. */
+  readonly providers: Readonly<Record<string, TriedProvider>>;
   readonly health: () => Readonly<Record<string, unknown>>;
   readonly version: string;
   readonly clock: Clock;
@@ -90,13 +92,20 @@ export const PLAYGROUND_HEADERS: readonly string[] = [
 ];
 /** Limit of watchers: each costs some time every second. */
 const MAX_WATCHERS = 32;
+/** Headers of the live feed. */
+const FEED_HEADERS: Readonly<Record<string, string>> = {
+  "content-type": "text/event-stream",
+  "cache-control": "no-store",
+  "x-content-type-options": "nosniff",
+  "x-accel-buffering": "no",
+};
 
 /** The answer to a call that drains or resumes. */
 export interface StateReport {
   readonly state: LiveReport["state"];
   readonly openExchanges: number;
   /** The gateways that the call selected, if it selected any. */
-  readonly gateways?: readonly TurnedGateway[];
+  readonly gateways?: readonly DrainReport[];
 }
 
 const STATE: Named<StateReport> = {
@@ -104,7 +113,7 @@ const STATE: Named<StateReport> = {
   schema: objectOf<StateReport>({
     state: stateSchema,
     openExchanges: count(),
-    gateways: optional(list(objectOf<TurnedGateway>({
+    gateways: optional(list(objectOf<DrainReport>({
       id: text(),
       name: text(),
       state: stateSchema,
@@ -113,20 +122,13 @@ const STATE: Named<StateReport> = {
   }),
 };
 
-const CHAT_COMPLETION_REQUEST: Named = {
-  name: "ChatCompletionRequest",
-  schema: v.pipe(
-    v.object({
-      model: text(),
-      messages: list(v.looseObject({})),
-      stream: optional(flag()),
-    }),
-    v.description("As callers send it; with stream: true the answer is a text/event-stream"),
-  ),
+const TRIED_CALL: Named = {
+  name: "TriedCall",
+  schema: anyObject("As callers send it to the provider's interface"),
 };
 
-const CHAT_COMPLETION: Named = {
-  name: "ChatCompletion",
+const TRIED_ANSWER: Named = {
+  name: "TriedAnswer",
   schema: anyObject("As the provider answered it"),
 };
 
@@ -149,20 +151,20 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
     path: "/v1/drain",
     operationId: "drain",
     summary: "Say at /readyz that callers are not welcome, and go on serving them, until resume",
-    query: TURN_QUERY,
+    query: DRAIN_QUERY,
     status: 200,
     answers: STATE,
-    respond: (actions, { query }) => actions.turn(true, query),
+    respond: (actions, { query }) => actions.setDrained(true, query),
   }),
   route({
     method: "post",
     path: "/v1/resume",
     operationId: "resume",
     summary: "End a drain",
-    query: TURN_QUERY,
+    query: DRAIN_QUERY,
     status: 200,
     answers: STATE,
-    respond: (actions, { query }) => actions.turn(false, query),
+    respond: (actions, { query }) => actions.setDrained(false, query),
   }),
   route({
     method: "post",
@@ -172,9 +174,10 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
       "Make one call through the gateway; Authorization and Gateway-Auth are the caller's, " +
       `the admin token is in ${TOKEN_HEADER}`,
     tokenIn: TOKEN_HEADER,
-    body: CHAT_COMPLETION_REQUEST,
+    query: TRIAL_QUERY,
+    body: TRIED_CALL,
     status: 200,
-    answers: CHAT_COMPLETION,
+    answers: TRIED_ANSWER,
     respond: (actions, call) => actions.tryOut(call),
   }),
 ];
@@ -211,7 +214,7 @@ function toPlaygroundHeaders(
   const upstreamKey = parseBearer(headers.get("authorization"));
   if (upstreamKey !== undefined && !headers.has(credential)) {
     headers.delete("authorization");
-    for (const [name, value] of Object.entries(toCredential(credential, upstreamKey))) {
+    for (const [name, value] of Object.entries(writeCredential(credential, upstreamKey))) {
       headers.set(name, value);
     }
   }
@@ -261,10 +264,10 @@ export class OperatorActions {
    *
    * @throws {GatewayError} `leaving`
    */
-  async turn(isDrained: boolean, { gateway: named }: FleetQuery): Promise<GatewayResponse> {
+  async setDrained(isDrained: boolean, { gateway: named }: FleetQuery): Promise<GatewayResponse> {
     const { gateway, fleet } = this.#parts;
     if (named !== undefined) {
-      const gateways = await fleet.turn(named, isDrained);
+      const gateways = await fleet.setDrained(named, isDrained);
       const status = gateways.every(({ isDone }) => isDone) ? 200 : 202;
       return toAnswer(status, {
         state: this.state,
@@ -283,39 +286,32 @@ export class OperatorActions {
    *
    * @throws {GatewayError} `too_many_watchers`
    */
-  async watch(query: FleetQuery, { isStillGood }: Operator): Promise<GatewayResponse> {
-    const { fleet, health, version, withCosts } = this.#parts;
+  async watch(query: FleetQuery, { isStillAccepted }: Operator): Promise<GatewayResponse> {
+    const { fleet, readLive } = this.#parts;
     const { lagMs, read } = query.gateway === undefined
-      ? { lagMs: 0, read: this.#parts.readLive }
+      ? { lagMs: 0, read: readLive }
       : await fleet.watch(query.gateway);
     if (this.#state.watchers >= MAX_WATCHERS) throw new GatewayError("too_many_watchers");
     this.#state.watchers++;
     const clock = behind(this.#parts.clock, lagMs);
-    const report = async (from: number, to: number): Promise<FleetLiveReport> => {
-      const part = await read(from, to);
-      return {
-        now: clock.now(),
-        from,
-        state: this.state,
-        version,
-        health: health(),
-        ...part,
-        exchanges: withCosts(part.exchanges),
-      };
-    };
+    const report = async (from: number, to: number): Promise<FleetLiveReport> =>
+      this.#toReport(await read(from, to), from, clock.now());
+    const events = createLiveEvents(report, clock, () => this.#state.watchers--);
+    const body = endWithToken(events, isStillAccepted, clock);
+    return { status: 200, headers: { ...FEED_HEADERS }, body };
+  }
+
+  /** Makes the report of the traffic since the second `from`. */
+  #toReport(part: LivePart, from: number, now: number): FleetLiveReport {
+    const { health, version, withCosts } = this.#parts;
     return {
-      status: 200,
-      headers: {
-        "content-type": "text/event-stream",
-        "cache-control": "no-store",
-        "x-content-type-options": "nosniff",
-        "x-accel-buffering": "no",
-      },
-      body: endWithToken(
-        createLiveEvents(report, clock, () => this.#state.watchers--),
-        isStillGood,
-        clock,
-      ),
+      now,
+      from,
+      state: this.state,
+      version,
+      health: health(),
+      ...part,
+      exchanges: withCosts(part.exchanges),
     };
   }
 
@@ -325,16 +321,16 @@ export class OperatorActions {
    * @throws {GatewayError} `provider_not_found`, `body_too_large`
    */
   async tryOut(
-    { id: provider, inbound }: Pick<AdminCall, "id" | "inbound">,
+    { id: provider, query, inbound }: Omit<AdminCall<TrialQuery>, "body">,
   ): Promise<GatewayResponse> {
-    const { credential, host, prefix } = this.#addressOf(provider);
+    const { credential, shape, host, prefix } = this.#addressOf(provider);
     const bytes = await readBytes(inbound);
     const headers = toPlaygroundHeaders(inbound.headers, credential);
     headers.set("host", host);
     headers.set("content-length", String(bytes.byteLength));
     const answer = await this.#parts.handle({
       method: "POST",
-      url: `${prefix}/v1/chat/completions`,
+      url: prefix + toTrialPath(shape, query),
       headers,
       body: toSource(bytes),
       get isGone() {
@@ -345,8 +341,8 @@ export class OperatorActions {
     return { ...answer, headers: { ...answer.headers, "cache-control": "no-store" } };
   }
 
-  /** Finds an address of a provider, and the header for its key. */
-  #addressOf(provider: string): AddressParts & { readonly credential: CredentialHeader } {
+  /** Finds an address of a provider. */
+  #addressOf(provider: string): AddressParts & TriedProvider {
     const { providers } = this.#parts;
     const known = Object.hasOwn(providers, provider) ? providers[provider] : undefined;
     const address = known && addressOf(provider, providers);
@@ -355,6 +351,6 @@ export class OperatorActions {
         detail: `use one of ${Object.keys(providers).join(", ")}`,
       });
     }
-    return { ...address, credential: known.credential };
+    return { ...known, ...address };
   }
 }

@@ -3,15 +3,11 @@
  *
  * @module
  */
-import type { ProviderReports, ProviderView } from "../provider_reports.ts";
+import type { ShapeName } from "../../config/shape.ts";
+import type { ProviderList, ProviderReports, ProviderView } from "../provider_reports.ts";
 import { type AdminRoute, route } from "./route.ts";
 import { list, objectOf, optional, text } from "./schema.ts";
 import { limitsSchema, useSchema } from "./teams.ts";
-
-/** The answer about providers. */
-export interface ProviderList {
-  readonly providers: readonly ProviderView[];
-}
 
 /** The route of providers. */
 export const PROVIDER_ROUTES: readonly AdminRoute<ProviderReports>[] = [route({
@@ -24,12 +20,15 @@ export const PROVIDER_ROUTES: readonly AdminRoute<ProviderReports>[] = [route({
   answers: {
     name: "ProviderList",
     schema: objectOf<ProviderList>({
+      listeners: list(text(), "Where callers on this machine reach the gateway"),
       providers: list(objectOf<ProviderView>({
         name: text(),
+        shape: optional(text<ShapeName>("Shape of its addresses, if it is another one than v1")),
+        urls: list(text(), "Base URLs that work on this machine as they are"),
         limits: optional(limitsSchema),
         use: useSchema,
       })),
     }),
   },
-  run: async (providers) => ({ providers: await providers.list() }),
+  run: (providers) => providers.list(),
 })];

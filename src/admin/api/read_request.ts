@@ -57,7 +57,7 @@ export function readQuery<Query>({ schema }: RouteQuery<Query>, url: string): Qu
  *
  * @throws {GatewayError} `unsupported_media_type`, `body_too_large`, `invalid_json`, `invalid_body`
  */
-export async function readBody(
+export async function readJsonBody(
   schema: v.GenericSchema,
   request: GatewayRequest,
 ): Promise<unknown> {

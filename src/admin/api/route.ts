@@ -31,14 +31,19 @@ export interface RouteQuery<Query = unknown> {
   readonly means: Readonly<Record<string, string>>;
 }
 
-/** The facts of a route. Any method except `get` needs the role admin and is audited. */
+/**
+ * The facts of a route. Unless it is open, any method except `get` needs the role admin and is
+ * audited.
+ */
 export interface RouteFacts<Answer = unknown, Query = unknown, Body = unknown> {
-  readonly method: "get" | "post" | "patch";
+  readonly method: "get" | "post" | "patch" | "delete";
   /** Path with at most one parameter, such as `{id}`. */
   readonly path: string;
   /** Name of the operation in the description and in the audit. */
   readonly operationId: string;
   readonly summary: string;
+  /** True for a route that needs no token. It writes its own audit. */
+  readonly isOpen?: boolean;
   /** Header of the admin token; `Authorization` if left out. */
   readonly tokenIn?: typeof TOKEN_HEADER;
   readonly body?: Named<unknown, Body>;

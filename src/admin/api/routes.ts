@@ -4,24 +4,33 @@
  * @module
  */
 import type { Fleet } from "../../observe/fleet/fleet.ts";
+import type { HistoryReports } from "../../usage/history/report.ts";
 import type { UsageReports } from "../../usage/report.ts";
 import type { BudgetReports } from "../budget_reports.ts";
+import type { Changes } from "../changes.ts";
+import type { Credits } from "../credits.ts";
 import type { KeyAdministration } from "../key_administration.ts";
 import type { ProviderReports } from "../provider_reports.ts";
 import type { RecordingLists } from "../recording_lists.ts";
-import type { TeamReports } from "../team_reports.ts";
+import type { RunLists } from "../run_lists.ts";
+import type { TeamAdministration } from "../team_administration.ts";
 import type { TokenAdministration } from "../token_administration.ts";
 import { TextParts, toAnswer, toTextAnswer } from "./answers.ts";
 import { BUDGET_ROUTES } from "./budgets.ts";
+import { CHANGE_ROUTES } from "./changes.ts";
+import { CREDIT_ROUTES } from "./credits.ts";
 import { EXCHANGE_ROUTES, type FindExchanges } from "./exchanges.ts";
 import { FLEET_ROUTES } from "./fleet.ts";
+import { HISTORY_ROUTES } from "./history.ts";
 import { KEY_ROUTES } from "./keys.ts";
 import { OPERATOR_ROUTES, type OperatorActions } from "./operator_actions.ts";
 import { PROVIDER_ROUTES } from "./providers.ts";
 import { RECORDING_ROUTES } from "./recordings.ts";
-import { readBody } from "./read_request.ts";
+import { readJsonBody } from "./read_request.ts";
 import type { AdminCall, AdminRoute, RouteFacts } from "./route.ts";
 import type { Answered } from "./supervision.ts";
+import { RUN_ROUTES } from "./runs.ts";
+import { SIGN_IN_ROUTES, type SignIns } from "./sign_in.ts";
 import { TEAM_ROUTES } from "./teams.ts";
 import { TOKEN_ROUTES } from "./tokens.ts";
 import { USAGE_ROUTES } from "./usage.ts";
@@ -30,12 +39,17 @@ import { USAGE_ROUTES } from "./usage.ts";
 export interface RouteServices {
   readonly keys: KeyAdministration;
   readonly tokens: TokenAdministration;
-  readonly teams: TeamReports;
+  readonly signIns: SignIns;
+  readonly teams: TeamAdministration;
   readonly providerReports: ProviderReports;
+  readonly credits: Credits;
+  readonly changes: Changes;
   readonly budgets: BudgetReports;
   readonly usage: UsageReports;
+  readonly history: HistoryReports;
   readonly exchanges: FindExchanges;
   readonly recordings: RecordingLists;
+  readonly runs: RunLists;
   readonly fleet: Fleet;
   readonly actions: OperatorActions;
 }
@@ -48,12 +62,17 @@ type RouteTable = {
 const ROUTES: RouteTable = {
   keys: KEY_ROUTES,
   tokens: TOKEN_ROUTES,
+  signIns: SIGN_IN_ROUTES,
   teams: TEAM_ROUTES,
   providerReports: PROVIDER_ROUTES,
+  credits: CREDIT_ROUTES,
+  changes: CHANGE_ROUTES,
   budgets: BUDGET_ROUTES,
   usage: USAGE_ROUTES,
+  history: HISTORY_ROUTES,
   exchanges: EXCHANGE_ROUTES,
   recordings: RECORDING_ROUTES,
+  runs: RUN_ROUTES,
   fleet: FLEET_ROUTES,
   actions: OPERATOR_ROUTES,
 };
@@ -72,12 +91,20 @@ async function answerWith<Service>(
   call: Omit<AdminCall, "body">,
 ): Promise<Answered> {
   if ("respond" in route) return { response: await route.respond(service, call) };
-  const body = route.body && await readBody(route.body.schema, call.inbound);
+  const body = route.body && await readJsonBody(route.body.schema, call.inbound);
   const content = await route.run(service, { ...call, body });
   if (content instanceof TextParts) return { response: toTextAnswer(route.status, content) };
-  const { id } = Object(content) as { readonly id?: unknown };
-  const response = toAnswer(route.status, content);
-  return { response, id: typeof id === "string" ? id : undefined };
+  return { response: toAnswer(route.status, content), ...toAuditFacts(content, call.query) };
+}
+
+/** Returns the facts of an answer for the audit. Only credits have an amount. */
+function toAuditFacts(content: unknown, query: unknown): Omit<Answered, "response"> {
+  const answered = Object(content) as Readonly<Record<string, unknown>>;
+  const { id, reason = Object(query).reason, tokens, money } = answered;
+  const facts = { id: typeof id === "string" ? id : undefined };
+  if (typeof reason !== "string") return facts;
+  const amounts = [tokens === undefined ? [] : `${tokens} tokens`, money ?? []].flat();
+  return { ...facts, reason, ...(amounts.length > 0 && { amount: amounts.join(" and ") }) };
 }
 
 /** Binds all routes to their services. */

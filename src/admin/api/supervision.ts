@@ -23,6 +23,10 @@ export interface Answered {
   readonly response: GatewayResponse;
   /** Id of the target, if the content has one. */
   readonly id?: string | undefined;
+  /** Amount that the operator gave, if the content has one. */
+  readonly amount?: string | undefined;
+  /** Reason that the operator stated, if the content has one. */
+  readonly reason?: string | undefined;
 }
 
 /** Parts of {@link supervise}. */
@@ -49,9 +53,9 @@ export async function supervise(
   const entry = { at: clock.now(), who, role, action, route: `${method.toUpperCase()} ${path}` };
   try {
     if (role !== "admin") throw new GatewayError("role_not_allowed");
-    const { response, id } = await run();
+    const { response, id, amount, reason } = await run();
     const outcome = response.headers["sallyport-error"] ?? "ok";
-    audit({ ...entry, target: target || id, outcome });
+    audit({ ...entry, target: target || id, amount, reason, outcome });
     return response;
   } catch (thrown) {
     audit({

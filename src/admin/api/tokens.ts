@@ -11,6 +11,7 @@ import type {
   RevokedTokens,
   TokenAdministration,
 } from "../token_administration.ts";
+import { authorOf, REASON } from "./changes.ts";
 import type { Operator } from "./guard.ts";
 import { type AdminRoute, route } from "./route.ts";
 import { list, objectOf, oneOf, optional, text, time } from "./schema.ts";
@@ -80,9 +81,10 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     operationId: "revokeTokens",
     summary:
       "Revoke identity tokens by jti, by subject or by id. All gateways apply this within a second",
+    query: REASON,
     body: { name: "RevokedTokens", schema: RevokedTokensSchema },
     status: 200,
     answers: { name: "Revocation", schema: revocation },
-    run: (tokens, { body }) => tokens.revoke(body),
+    run: (tokens, { body, query, operator }) => tokens.revoke(body, authorOf({ operator, query })),
   }),
 ];

@@ -4,27 +4,29 @@
  * @module
  */
 import * as v from "valibot";
+import { DIMENSIONS } from "../../config/dimensions.ts";
 import { parseDuration } from "../../config/units.ts";
 import type { EntriesOf } from "../../config/schema.ts";
 import { BILLING_CLASSES, type ClassAmounts } from "../../exchange/billing.ts";
 import type { ClassCount, UsageCounts } from "../../usage/counts.ts";
 import {
-  isTimePart,
-  TIME_PARTS,
+  isTimeDimension,
+  TIME_DIMENSIONS,
+  USAGE_DIMENSIONS,
   USAGE_ORDERS,
-  USAGE_PARTS,
+  type UsageDimension,
   type UsageExportQuery,
-  type UsagePart,
   type UsageQuery,
 } from "../../usage/query.ts";
 import type { UsageExportRow, UsageLine, UsageReport, UsageReports } from "../../usage/report.ts";
-import type { ClassSum, ClassSums, UsageSums } from "../../usage/sums.ts";
+import type { ClassSums, CountedClass, UsageSums } from "../../usage/sums.ts";
 import {
   EXPORT_TYPES,
   type ExportFormat,
   toExportText,
   toReportText,
 } from "../../usage/usage_text.ts";
+import { ATTRIBUTION_MEANS } from "./attribution_means.ts";
 import { TextParts } from "./answers.ts";
 import { type AdminRoute, route } from "./route.ts";
 import {
@@ -44,23 +46,22 @@ import {
 /** Limit of the rows of an answer. */
 const MAX_ROWS = 10_000;
 const DEFAULT_ROWS = 1000;
-const DEFAULT_LAST = "7d";
 
 /** Limit of the groups with their own rows if the others are added up. */
 const MAX_TOP = 100;
 
 const byForm = `expected one or several of ${
-  USAGE_PARTS.join(", ")
-}, with commas between them; only one of ${TIME_PARTS.join(", ")}`;
+  USAGE_DIMENSIONS.join(", ")
+}, with commas between them; only one of ${TIME_DIMENSIONS.join(", ")}`;
 const by = v.pipe(
   v.string(byForm),
   v.transform((text) => text.split(",").map((part) => part.trim())),
-  v.custom<UsagePart[]>(
-    (parts) => Array.isArray(parts) && parts.every((part) => USAGE_PARTS.includes(part)),
+  v.custom<UsageDimension[]>(
+    (parts) => Array.isArray(parts) && parts.every((part) => USAGE_DIMENSIONS.includes(part)),
     byForm,
   ),
   v.check((parts) => new Set(parts).size === parts.length, "expected each only once"),
-  v.check((parts) => parts.filter(isTimePart).length <= 1, byForm),
+  v.check((parts) => parts.filter(isTimeDimension).length <= 1, byForm),
 );
 
 const timeForm = "expected a day such as 2027-01-31 or a time such as 2027-01-31T00:00:00Z";
@@ -110,6 +111,7 @@ const selection = {
   provider: v.optional(v.string()),
   model: v.optional(v.string()),
   operation: v.optional(v.string()),
+  ...v.entriesFromList(DIMENSIONS, v.optional(v.string())),
 };
 
 const eitherForm = "expected either this or from";
@@ -127,7 +129,7 @@ export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
   v.forward(v.check(({ from, last }) => from === undefined || last === undefined, eitherForm), [
     "last",
   ]),
-  v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
+  v.transform(({ last, ...query }) => ({ ...query, lastMs: last })),
 );
 
 const stepForm = "expected hour or day";
@@ -146,7 +148,7 @@ export const UsageExportSchema: v.GenericSchema<
   v.forward(v.check(({ from, last }) => from === undefined || last === undefined, eitherForm), [
     "last",
   ]),
-  v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
+  v.transform(({ last, ...query }) => ({ ...query, lastMs: last })),
 );
 
 const optionalCount = (about: string) => optional(count(about));
@@ -193,7 +195,7 @@ const CLASSES: { readonly [Name in ClassCount]: ReturnType<typeof optionalCount>
 
 const money = (about: string) => orNull(v.pipe(v.string(), v.regex(/^[0-9]+(\.[0-9]+)?$/)), about);
 
-const classSum = objectOf<ClassSum>({
+const classSum = objectOf<CountedClass>({
   amount: count("Tokens, calls, characters or milliseconds; of stated, 10^-10 of the currency"),
   cost: money("Exact cost of the amount that has a price; null if none has one"),
 });
@@ -222,13 +224,13 @@ const sums: EntriesOf<UsageSums> = {
   ...CLASS_SUMS,
 };
 
-const partNames = v.entriesFromList(USAGE_PARTS, optional(text()));
+const partNames = v.entriesFromList(USAGE_DIMENSIONS, optional(text()));
 
 /** Schema of a report. */
 export const UsageReportSchema: v.GenericSchema<UsageReport> = closed(objectOf<UsageReport>({
   from: time("The whole hours or days that it is about, UTC"),
   to: time("The end, which is no part of it"),
-  by: list(oneOf(USAGE_PARTS)),
+  by: list(oneOf(USAGE_DIMENSIONS)),
   currency: text(),
   backend: oneOf(
     ["memory", "file", "redis"],
@@ -254,11 +256,12 @@ export const UsageRowSchema: v.GenericSchema<UsageExportRow> = closed(objectOf<U
   ...sums,
   currency: text(),
   tariff: text("The tariff, such as priority,us,272k; empty for the standard one"),
+  ...v.entriesFromList(DIMENSIONS, optional(text())),
 }));
 
 /** Meanings of the parameters that select rows. */
 const SELECTION = {
-  last: `How far back, such as 24h; ${DEFAULT_LAST} if left out`,
+  last: "How far back, such as 24h; 7d if left out, and all days that are kept if by has month",
   from: "The first day, such as 2027-01-31, or time, in UTC; instead of last",
   to: "The day or time at which it ends, which is no part of it; now if left out",
   key: "Only the usage of the key with this id",
@@ -267,6 +270,7 @@ const SELECTION = {
   provider: "Only the usage of this provider",
   model: "Only the usage of this model",
   operation: "Only the usage of this operation, such as embeddings",
+  ...ATTRIBUTION_MEANS,
 };
 
 /** The routes of usage. */
@@ -280,7 +284,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [
       schema: UsageQuerySchema,
       means: {
         by: `One or several of ${
-          USAGE_PARTS.join(", ")
+          USAGE_DIMENSIONS.join(", ")
         }, with commas between them; key if left out`,
         ...SELECTION,
         sort:

@@ -7,11 +7,13 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { BudgetList, BudgetParts, BudgetView } from "../budget_reports.ts";
+import { formatCount } from "../../config/units.ts";
+import { toAddress, toTeamKeys } from "./address.ts";
 import { call } from "./client.ts";
-import { amount, duration } from "./format.ts";
+import { amount, cost, duration, estimated, exactCost, percent, when } from "./format.ts";
+import { nowIn } from "./limit_use.tsx";
 import { Pill, Problem } from "./parts.tsx";
 import type { Shown } from "./usage_query.ts";
-import { cost, shareText } from "./usage_table.tsx";
 
 /** Interval at which budgets are read again. Milliseconds. */
 const REFRESH_MS = 60_000;
@@ -44,7 +46,8 @@ function endOf({ used, limit, runsOut }: BudgetView): number {
 
 /** Order of urgency: used up, then by the date when it runs out, then by the used part. */
 function compare(one: BudgetView, other: BudgetView): number {
-  const [first, second] = [endOf(one), endOf(other)];
+  const first = endOf(one);
+  const second = endOf(other);
   return first === second ? other.used / other.limit - one.used / one.limit : first - second;
 }
 
@@ -54,17 +57,6 @@ function isNarrowedTo({ of, id, team }: BudgetView, { narrowed }: Shown): boolea
   return wanted === undefined || (of === "team" ? id : team ?? "(none)") === wanted.value;
 }
 
-/** A date such as `Nov 28`, with the time of day if it is near. */
-function when(time: string, now: number): string {
-  const isNear = Date.parse(time) - now < 2 * 86_400_000;
-  return new Date(time).toLocaleString("en", {
-    month: "short",
-    day: "numeric",
-    timeZone: "UTC",
-    ...(isNear && { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
-  });
-}
-
 /** Describes the average daily use. */
 function paceOf({ perDay, unit }: BudgetView): string {
   if (perDay === null) return "pace unknown";
@@ -72,6 +64,9 @@ function paceOf({ perDay, unit }: BudgetView): string {
   const text = unit === "tokens" ? amount(Math.round(perDay)) : cost(perDay);
   return `${text} ${unit} a day`;
 }
+
+/** Time before the end of a budget from which on no time is named: each call changes it. */
+const IMMINENT_MS = 5 * 60_000;
 
 function Outlook({ of: budget, now }: { of: BudgetView; now: number }): JSX.Element {
   const { used, limit, perDay, runsOut } = budget;
@@ -84,7 +79,11 @@ function Outlook({ of: budget, now }: { of: BudgetView; now: number }): JSX.Elem
   }
   return (
     <>
-      <Pill kind="warn">used up {when(runsOut, now)}</Pill>
+      <Pill kind="warn">
+        {Date.parse(runsOut) - now < IMMINENT_MS
+          ? "about to run out"
+          : `will run out about ${when(runsOut, now)}`}
+      </Pill>
       <span class="hint">{pace}</span>
     </>
   );
@@ -99,12 +98,14 @@ function Parts({ of: parts, text }: {
   text: (value: number) => string;
 }): JSX.Element {
   if (parts === null) return <span class="hint">parts unknown: usage can't be read</span>;
-  const { stated, estimated, rest, unpriced = {} } = parts;
+  const { stated, rest, unpriced = {} } = parts;
   const missing = Object.entries(unpriced).map(([name, value]) => `${name} ${amount(value)}`);
   return (
     <div class="parts">
       <span class="hint">{text(stated)} stated</span>
-      {estimated > 0 && <span class="hint">~{text(estimated)} estimated</span>}
+      {parts.estimated > 0 && (
+        <span class="hint">{estimated(text(parts.estimated), true)} estimated</span>
+      )}
       {rest >= SMALLEST && <span class="hint">{text(rest)} reserved or not in usage</span>}
       {missing.length > 0 && <span class="hint">without a price: {missing.join(", ")}</span>}
     </div>
@@ -114,13 +115,25 @@ function Parts({ of: parts, text }: {
 function Gauge({ of: budget, now }: { of: BudgetView; now: number }): JSX.Element {
   const { of, id, name, team, unit, limit, used, parts, mode, period, renews } = budget;
   const title = of === "team" ? `Team ${id}` : name ?? id;
-  const text = (value: number) => unit === "tokens" ? amount(value) : cost(value);
+  const isOfTokens = unit === "tokens";
+  const text = isOfTokens ? amount : cost;
+  const isEstimated = parts !== null && parts.estimated > 0;
+  const most = isOfTokens ? formatCount(limit) : exactCost(limit);
   return (
     <li>
       <div class="whose">
-        <b class="label">{title}</b>
+        <a
+          class="label"
+          href={of === "team" ? toTeamKeys(id) : toAddress("keys", { search: id })}
+        >
+          <b>{title}</b>
+        </a>
         {of === "key" && name !== undefined && <span class="mono hint">{id}</span>}
-        {team !== undefined && <span class="hint">team {team}</span>}
+        {team !== undefined && (
+          <span class="hint">
+            team <a href={toTeamKeys(team)}>{team}</a>
+          </span>
+        )}
       </div>
       <meter
         min={0}
@@ -129,13 +142,13 @@ function Gauge({ of: budget, now }: { of: BudgetView; now: number }): JSX.Elemen
         value={Math.min(used, limit)}
         aria-label={`Budget of ${title}`}
       >
-        {shareText(used / limit)}
+        {percent(used / limit)}
       </meter>
       <div class="whose">
         <span>
-          <b>{text(used)}</b> of {text(limit)} {unit} {period === "day" ? "today" : "this month"}
+          <b>{estimated(text(used), isEstimated)}</b> of {most} {unit} {nowIn(period)}
         </span>
-        <span class="hint">{shareText(used / limit)}</span>
+        <span class="hint">{percent(used / limit)}</span>
         {mode !== "enforce" && (
           <span class="hint">{mode === "observe" ? "only observed" : mode}</span>
         )}
@@ -148,6 +161,25 @@ function Gauge({ of: budget, now }: { of: BudgetView; now: number }): JSX.Elemen
         </span>
       </div>
     </li>
+  );
+}
+
+/** The budgets of one team or key. */
+export function BudgetCards({ budgets, now }: {
+  budgets: readonly BudgetView[];
+  now: number;
+}): JSX.Element {
+  return (
+    <section class="card" aria-label="Budgets">
+      <header>
+        <h2>Budgets</h2>
+        <span class="hint">with their forecast; dates in UTC</span>
+      </header>
+      {budgets.length === 0 && <p class="empty">No budget.</p>}
+      <ul class="gauges">
+        {budgets.map((each) => <Gauge key={each.unit} of={each} now={now} />)}
+      </ul>
+    </section>
   );
 }
 
@@ -193,7 +225,7 @@ export function BudgetGauges({ shown, now }: { shown: Shown; now: number }): JSX
       {list !== undefined && found.length === 0 && (
         <p class="empty">
           {list.budgets.length === 0
-            ? "None yet. Keys get one in the view of keys, teams in the configuration."
+            ? "None yet. Keys get one in the view of keys, teams by sallyport teams."
             : "None of the ones shown here."}
         </p>
       )}

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { JSX } from "preact";
+import type { JSX, RefObject } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { clock } from "./format.ts";
@@ -20,9 +20,16 @@ export interface Line {
 }
 
 const HEIGHT = 148;
+/** Steps of the time axis that a clock reader expects. Seconds. */
+const STEPS_S: readonly number[] = [1, 2, 5, 10, 15, 30, 60, 120, 300];
 
 function toData(points: readonly Point[], lines: readonly Line[]): uPlot.AlignedData {
   return [points.map(({ at }) => at), ...lines.map(({ read }) => points.map(read))];
+}
+
+/** Lists the elements of a legend that have the colours. */
+export function swatchesIn(legend: Element | null): Element[] {
+  return Array.from(legend?.querySelectorAll("i") ?? []);
 }
 
 /** Returns the colour of each element of a legend, by its index. */
@@ -50,6 +57,22 @@ export function axisOf(home: HTMLElement): uPlot.Axis {
  * Creates a chart. It uses the colours of the legend's elements, which the style sheet sets for
  * light and dark.
  */
+/** Returns a line as uPlot draws it. */
+export function toSeries(
+  { label, isFilled }: { readonly label: string; readonly isFilled?: boolean },
+  colorOf: () => string,
+): uPlot.Series {
+  return {
+    label,
+    stroke: colorOf,
+    ...(isFilled === true &&
+      { fill: () => colorOf().replace(/^rgb\((.*)\)$/, "rgba($1, 0.14)") }),
+    width: 1.5,
+    points: { show: false },
+    spanGaps: false,
+  };
+}
+
 function create(
   home: HTMLElement,
   { lines, format, swatches, onPoint }: {
@@ -65,7 +88,7 @@ function create(
     {
       width: Math.max(home.clientWidth, 100),
       height: HEIGHT,
-      padding: [8, 20, 0, 0],
+      padding: [8, 30, 0, 0],
       legend: { show: false },
       cursor: {
         drag: { x: false, y: false },
@@ -82,27 +105,49 @@ function create(
           ...axis,
           space: 84,
           size: 20,
+          incrs: [...STEPS_S],
           values: (_self, splits) => splits.map((at) => clock(at * 1000)),
         },
         { ...axis, space: 32, size: 52, values: (_self, splits) => splits.map(format) },
       ],
       series: [
         {},
-        ...lines.map(({ label, isFilled }, index): uPlot.Series => ({
-          label,
-          stroke: () => colorOf(index),
-          ...(isFilled === true &&
-            { fill: () => colorOf(index).replace(/^rgb\((.*)\)$/, "rgba($1, 0.14)") }),
-          width: 1.5,
-          points: { show: false },
-          spanGaps: false,
-        })),
+        ...lines.map((each, index) => toSeries(each, () => colorOf(index))),
       ],
       hooks: { setCursor: [(self) => onPoint(self.cursor.idx ?? undefined)] },
     },
     [[], ...lines.map(() => [])],
     home,
   );
+}
+
+/**
+ * Draws a chart in an element while it is shown, in its width and in the colours of the theme.
+ *
+ * @param make Draws it
+ * @param inputs Values for which it is drawn again when they change
+ * @returns References to the element and to the chart
+ */
+export function usePlot(
+  make: (element: HTMLElement) => uPlot,
+  inputs: readonly unknown[],
+  { height, theme }: { readonly height: number; readonly theme: string },
+): { home: RefObject<HTMLDivElement | null>; plot: RefObject<uPlot | null> } {
+  const home = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  useEffect(() => {
+    const element = home.current;
+    if (element === null) return;
+    const made = plot.current = make(element);
+    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      made.destroy();
+    };
+  }, inputs);
+  useEffect(() => plot.current?.redraw(false), [theme]);
+  return { home, plot };
 }
 
 /** The chart, with its title and its legend. */
@@ -113,27 +158,16 @@ export function Chart({ title, lines, points, format, theme }: {
   format: (value: number) => string;
   theme: string;
 }): JSX.Element {
-  const home = useRef<HTMLDivElement>(null);
   const legend = useRef<HTMLSpanElement>(null);
-  const plot = useRef<uPlot | undefined>(undefined);
   const heading = useId();
   const [under, setUnder] = useState<number | undefined>(undefined);
-  useEffect(() => {
-    const element = home.current;
-    if (element === null) return;
-    const swatches = () => Array.from(legend.current?.querySelectorAll("i") ?? []);
-    const made = plot.current = create(element, { lines, format, swatches, onPoint: setUnder });
-    const observer = new ResizeObserver(() =>
-      made.setSize({ width: element.clientWidth, height: HEIGHT })
-    );
-    observer.observe(element);
-    return () => {
-      observer.disconnect();
-      made.destroy();
-    };
-  }, []);
+  const swatches = () => swatchesIn(legend.current);
+  const { home, plot } = usePlot(
+    (element) => create(element, { lines, format, swatches, onPoint: setUnder }),
+    [],
+    { height: HEIGHT, theme },
+  );
   useEffect(() => plot.current?.setData(toData(points, lines)), [points]);
-  useEffect(() => plot.current?.redraw(false), [theme]);
   const shown = points[under ?? points.length - 1];
   const value = (line: Line) => {
     const read = shown && line.read(shown);

@@ -1,11 +1,14 @@
 /**
- * The page's client of the admin API. The token is kept in memory only: it is never stored, and a
- * reload loses it.
+ * The page's client of the admin API. The token is stored for this tab only, so that a reload keeps
+ * the session: the browser forgets it with the tab, and other tabs and sites cannot read it.
  *
  * @module
  */
 import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 import type { SignedIn } from "../api/tokens.ts";
+
+/** Name of the token in the storage of the tab. */
+const TOKEN_ITEM = "sallyport-token";
 
 let token = "";
 let role: SignedIn["role"] = "admin";
@@ -15,12 +18,15 @@ export class Refused extends Error {
   /** HTTP status. */
   readonly status: number;
   readonly code: string;
+  /** The refused setting, such as `limits.requests`, if the API names one. */
+  readonly param: string | undefined;
 
   /** @param status HTTP status; 0 if there was no answer */
-  constructor(status: number, code: string, message: string) {
+  constructor(status: number, code: string, message: string, param?: string) {
     super(message);
     this.status = status;
     this.code = code;
+    this.param = param;
   }
 }
 
@@ -28,8 +34,14 @@ export class Refused extends Error {
 export async function toRefused(response: Response): Promise<Refused> {
   const { status } = response;
   try {
-    const { error: { code, message } } = await response.json();
-    return new Refused(status, String(code), String(message));
+    const answer = await response.json();
+    const { error } = answer;
+    // Ollama's errors are texts, and those of Cohere and Bedrock have no field `error`.
+    const { code, message, param } = typeof error === "object"
+      ? error
+      : { message: error, ...answer };
+    const setting = typeof param === "string" ? param : undefined;
+    return new Refused(status, String(code), String(message), setting);
   } catch {
     return new Refused(status, "unreadable", `Cannot read the answer: its status is ${status}`);
   }
@@ -87,23 +99,34 @@ export async function fetchFile(path: string): Promise<Blob> {
   });
 }
 
-/** Yields the data of server-sent events, one by one. */
-export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+/** Yields the pieces of a text between separators. */
+async function* piecesOf(
+  body: ReadableStream<Uint8Array>,
+  separator: RegExp,
+): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   const reader = body.getReader();
   let text = "";
-  while (true) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    text += decoder.decode(value, { stream: true });
-    const events = text.split(/\r?\n\r?\n/);
-    text = events.pop() ?? "";
-    for (const event of events) {
-      const data = event.split(/\r?\n/).filter((line) => line.startsWith("data:")).map((line) =>
-        line.slice(5).trimStart()
-      );
-      if (data.length > 0) yield data.join("\n");
-    }
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    text += decoder.decode(part.value, { stream: true });
+    const pieces = text.split(separator);
+    text = pieces.pop() ?? "";
+    yield* pieces;
+  }
+}
+
+/** Yields the data of server-sent events, one by one. */
+export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  for await (const event of piecesOf(body, /\r?\n\r?\n/)) {
+    const lines = event.split(/\r?\n/).filter((line) => line.startsWith("data:"));
+    if (lines.length > 0) yield lines.map((line) => line.slice(5).trimStart()).join("\n");
+  }
+}
+
+/** Yields the lines of a stream that are not empty. */
+export async function* linesOf(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  for await (const line of piecesOf(body, /\r?\n/)) {
+    if (line !== "") yield line;
   }
 }
 
@@ -136,14 +159,17 @@ export function watch(scope: string, watcher: Watcher): () => void {
   const controller = new AbortController();
   const { signal } = controller;
   let pauseMs = FIRST_PAUSE_MS;
+  const watching: Watcher = {
+    ...watcher,
+    connected: (isConnected) => {
+      pauseMs = FIRST_PAUSE_MS;
+      watcher.connected(isConnected);
+    },
+  };
   const loop = async () => {
     while (!signal.aborted) {
       try {
-        await watchOnce(
-          scope,
-          { ...watcher, connected: (is) => (pauseMs = FIRST_PAUSE_MS, watcher.connected(is)) },
-          signal,
-        );
+        await watchOnce(scope, watching, signal);
       } catch (error) {
         if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
           return watcher.signedOut(error);
@@ -159,7 +185,16 @@ export function watch(scope: string, watcher: Watcher): () => void {
   return () => controller.abort();
 }
 
-/** Stores the token and tests it. @throws {Refused} If it is not accepted */
+/** Runs an access to the storage of the tab, which a browser can forbid. */
+export function tryStorage<T>(access: (storage: Storage) => T): T | undefined {
+  try {
+    return access(sessionStorage);
+  } catch {
+    return undefined; // the session then ends with a reload
+  }
+}
+
+/** Tests a token, and stores it for this tab. @throws {Refused} If it is not accepted */
 export async function signIn(shown: string): Promise<void> {
   token = shown;
   try {
@@ -168,6 +203,25 @@ export async function signIn(shown: string): Promise<void> {
     token = "";
     throw error;
   }
+  tryStorage((storage) => storage.setItem(TOKEN_ITEM, shown));
+}
+
+/**
+ * Signs in again after a reload, with the token of this tab.
+ *
+ * @returns False if there is none
+ * @throws {Refused} If it is no longer accepted. It is then forgotten, unless there was no answer
+ */
+export async function resume(): Promise<boolean> {
+  const stored = tryStorage((storage) => storage.getItem(TOKEN_ITEM));
+  if (typeof stored !== "string") return false;
+  try {
+    await signIn(stored);
+  } catch (error) {
+    if (error instanceof Refused && error.status > 0) signOut();
+    throw error;
+  }
+  return true;
 }
 
 /** True if the operator's role allows changes. The API refuses changes by other roles. */
@@ -176,11 +230,14 @@ export const mayChange = (): boolean => role === "admin";
 /** Forgets the token. */
 export function signOut(): void {
   token = "";
+  tryStorage((storage) => storage.removeItem(TOKEN_ITEM));
 }
 
 /** A call by the playground. */
 export interface Trial {
   readonly provider: string;
+  readonly model: string;
+  readonly isStream: boolean;
   readonly upstreamKey: string;
   readonly gatewayKey: string;
   readonly body: unknown;
@@ -189,8 +246,9 @@ export interface Trial {
 
 /** Makes one call through the gateway. A refusal is returned as an answer, not thrown. */
 export async function tryOut(trial: Trial): Promise<Response> {
-  const { upstreamKey, gatewayKey, signal } = trial;
-  return await fetch(`v1/playground/${encodeURIComponent(trial.provider)}`, {
+  const { provider, model, isStream, upstreamKey, gatewayKey, signal } = trial;
+  const query = new URLSearchParams({ model, ...(isStream && { stream: "true" }) });
+  return await fetch(`v1/playground/${encodeURIComponent(provider)}?${query}`, {
     method: "POST",
     cache: "no-store",
     credentials: "omit",

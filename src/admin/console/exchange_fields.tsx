@@ -21,7 +21,7 @@ const ENDS: readonly [value: string, label: string][] = [
 
 /** Text fields. `known` names the property that suggestions are from. */
 const FIELDS: readonly {
-  readonly name: "key" | "team" | "model" | "operation" | "code" | "status";
+  readonly name: "key" | "run" | "team" | "model" | "operation" | "code" | "status";
   readonly label: string;
   readonly hint: string;
   readonly known?: (exchange: LiveExchange) => string | undefined;
@@ -32,6 +32,7 @@ const FIELDS: readonly {
     hint: "name or id",
     known: ({ keyName, keyId }) => keyName ?? keyId,
   },
+  { name: "run", label: "Run", hint: "its whole id", known: ({ run }) => run },
   { name: "team", label: "Team", hint: "its whole name", known: ({ team }) => team },
   { name: "model", label: "Model", hint: "part of its name", known: ({ model }) => model },
   {
@@ -56,6 +57,9 @@ const DURATIONS = [
 
 /** Maximum number of suggestions of a field. */
 const MAX_SUGGESTED = 50;
+
+/** Returns the typed text of a part. */
+const textOf = (texts: FilterTexts, name: keyof FilterTexts): string => texts[name] ?? "";
 
 interface FieldsProps {
   readonly texts: FilterTexts;
@@ -84,7 +88,7 @@ function NameFields({ texts, onChange, providers, known }: FieldsProps): JSX.Ele
         {(attributes) => (
           <select
             {...attributes}
-            value={texts.provider ?? ""}
+            value={textOf(texts, "provider")}
             onChange={(event) => onChange({ ...texts, provider: event.currentTarget.value })}
           >
             <option value="">all</option>
@@ -103,7 +107,7 @@ function NameFields({ texts, onChange, providers, known }: FieldsProps): JSX.Ele
                 list={find && `${id}-${name}`}
                 placeholder={hint}
                 autocomplete="off"
-                value={texts[name] ?? ""}
+                value={textOf(texts, name)}
                 onInput={(event) => onChange({ ...texts, [name]: event.currentTarget.value })}
               />
               {find && <Suggestions id={`${id}-${name}`} words={known.map(find)} />}
@@ -125,9 +129,9 @@ function DurationFields({ texts, onChange }: Pick<FieldsProps, "texts" | "onChan
               {...attributes}
               placeholder="500ms, 2s"
               autocomplete="off"
-              aria-invalid={(texts[name] ?? "") !== "" &&
-                readDuration(texts[name] ?? "") === undefined}
-              value={texts[name] ?? ""}
+              aria-invalid={textOf(texts, name) !== "" &&
+                readDuration(texts[name]) === undefined}
+              value={textOf(texts, name)}
               onInput={(event) => onChange({ ...texts, [name]: event.currentTarget.value.trim() })}
             />
           )}
@@ -137,7 +141,7 @@ function DurationFields({ texts, onChange }: Pick<FieldsProps, "texts" | "onChan
         {(attributes) => (
           <select
             {...attributes}
-            value={texts.stream ?? ""}
+            value={textOf(texts, "stream")}
             onChange={(event) => onChange({ ...texts, stream: event.currentTarget.value })}
           >
             <option value="">all</option>
@@ -163,7 +167,7 @@ export function FilterFields(props: FieldsProps): JSX.Element {
         class="grow"
         aria-label="Filter"
         placeholder="Find by id, key, team, provider, model, code or status"
-        value={texts.search ?? ""}
+        value={textOf(texts, "search")}
         onInput={(event) => onChange({ ...texts, search: event.currentTarget.value })}
       />
       <div class="segments" role="group" aria-label="End">
@@ -171,7 +175,7 @@ export function FilterFields(props: FieldsProps): JSX.Element {
           <button
             type="button"
             key={value}
-            aria-pressed={(texts.outcome ?? "") === value}
+            aria-pressed={textOf(texts, "outcome") === value}
             onClick={() => onChange({ ...texts, outcome: value })}
           >
             {label}

@@ -7,8 +7,8 @@
 import { Component, type JSX } from "preact";
 import { explainFailure, SIDES } from "../../errors/explanations.ts";
 import { concernOf, type LiveExchange } from "../../observe/live/live_report.ts";
-import { toAddress } from "./exchange_filter.ts";
-import { amount, bytes, clock, duration, words } from "./format.ts";
+import { toExchanges } from "./exchange_filter.ts";
+import { amount, bytes, clock, duration, estimated, words } from "./format.ts";
 import { Pill } from "./parts.tsx";
 
 /** Style of an exchange's end, by the person concerned. */
@@ -50,21 +50,22 @@ function toTokens(
   { input, output, total }: NonNullable<LiveExchange["usage"]>,
   isEstimated: boolean,
 ): string {
-  return `${input ?? "–"} in, ${output ?? "–"} out, ${total} in all${
-    isEstimated ? ", estimated by the gateway" : ""
-  }`;
+  const text = `${input ?? "–"} in, ${output ?? "–"} out, ${total} in all`;
+  return isEstimated ? `${estimated(text, true)}, estimated by the gateway` : text;
 }
 
 /** The facts of a cost: the total, and its classes. */
-function toCostFacts(cost: LiveExchange["cost"]): [name: string, value: string | undefined][] {
+function toCostFacts(
+  { cost, isEstimated = false }: LiveExchange,
+): [name: string, value: string | undefined][] {
   if (cost === undefined) return [];
   const { total, currency, classes, unpriced = {} } = cost;
   const missing = Object.entries(unpriced).map(([name, value]) => `${name} ${amount(value)}`);
   const isPartial = missing.length > 0;
-  const known = total === null ? "no price" : `${isPartial ? ">= " : ""}${total} ${currency}`;
+  const known = `${isPartial ? ">= " : ""}${estimated(`${total} ${currency}`, isEstimated)}`;
   const parts = Object.entries(classes).map(([name, value]) => `${name} ${value}`);
   return [
-    ["Cost", known],
+    ["Cost", total === null ? "no price" : known],
     ["Cost by class", parts.join(", ") || undefined],
     ["Without a price", missing.join(", ") || undefined],
   ];
@@ -99,10 +100,11 @@ function Failure({ exchange }: { exchange: LiveExchange }): JSX.Element | null {
   );
 }
 
+/** A fact of an exchange: its name, its value, and the address of exchanges that share it. */
+type Fact = [name: string, value: string | undefined, address?: string | undefined];
+
 /** Facts of an exchange. A fact with an address links to the exchanges that share it. */
-function factsOf(
-  exchange: LiveExchange,
-): [name: string, value: string | undefined, address?: string | undefined][] {
+function factsOf(exchange: LiveExchange): Fact[] {
   const {
     id,
     startedAt,
@@ -118,22 +120,30 @@ function factsOf(
     bytesOut,
     gateway,
   } = exchange;
-  const { usage, cost, isEstimated, observedLimit, stream, retryCause, model, code } = exchange;
-  const ofProvider = provider === undefined ? undefined : toAddress({ provider });
+  const { usage, isEstimated, observedLimit, stream, retryCause, model, code } = exchange;
+  const { usesHeldKey, run, attribution = {} } = exchange;
+  const ofProvider = provider === undefined ? undefined : toExchanges({ provider });
   return [
-    ["Request id", id, toAddress({ search: id })],
+    ["Request id", id, toExchanges({ search: id })],
     ["Started", new Date(startedAt).toISOString()],
     ["Gateway", gateway],
     ["Outcome", words(outcome)],
-    ["Code", code, code && toAddress({ code })],
-    ["Operation", operation, operation && toAddress({ operation })],
-    ["Model", model, model && toAddress({ model })],
+    ["Code", code, code && toExchanges({ code })],
+    ["Operation", operation, operation && toExchanges({ operation })],
+    ["Model", model, model && toExchanges({ model })],
     [
       "Key",
       keyName === undefined ? keyId : `${keyName} (${keyId})`,
-      keyId && toAddress({ key: keyId }),
+      keyId && toExchanges({ key: keyId }),
     ],
-    ["Team", team, team && toAddress({ team })],
+    ["Key at the provider", usesHeldKey === true ? "held by the gateway" : undefined],
+    ["Team", team, team && toExchanges({ team })],
+    ["Run", run, run && toExchanges({ run })],
+    ...Object.entries(attribution).map(([name, value]): Fact => [
+      words(name),
+      value,
+      toExchanges({ [name]: value }),
+    ]),
     ["Provider", replica === undefined ? provider : `${provider}, replica ${replica}`, ofProvider],
     ["Stream", stream === undefined ? undefined : yesOrNo(stream)],
     [
@@ -144,7 +154,7 @@ function factsOf(
     ],
     ["Body", `${bytes(bytesIn)} in, ${bytes(bytesOut)} out`],
     ["Tokens", usage && toTokens(usage, isEstimated === true)],
-    ...toCostFacts(cost),
+    ...toCostFacts(exchange),
     ["Limit that was only observed", observedLimit],
   ];
 }
@@ -174,6 +184,18 @@ function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
         ))}
       </dl>
     </div>
+  );
+}
+
+/** The team and the key of a call. A name that is cut is shown whole under the pointer. */
+function Caller({ of: exchange }: { of: LiveExchange }): JSX.Element {
+  const { team, keyId, keyName } = exchange;
+  const title = [team, keyName, keyId].filter((each) => each !== undefined).join(", ");
+  return (
+    <td class="key cut" title={title}>
+      {team !== undefined && <b>{team}</b>} {keyName}{" "}
+      <span class={keyName === undefined ? "mono" : "mono hint"}>{keyId ?? "–"}</span>
+    </td>
   );
 }
 
@@ -207,12 +229,13 @@ export class Row extends Component<RowProps> {
 
   override render(): JSX.Element {
     const { exchange, scaleMs, isOpen, isReachable, onFocus } = this.props;
-    const { id, settledAt, status, code, outcome, provider, model, keyId, keyName } = exchange;
+    const { id, settledAt, status, code, outcome, provider, model } = exchange;
     const { durationMs, usage, isEstimated, gateway } = exchange;
+    const reason = outcome === "ok" ? "" : words(code ?? outcome);
     return (
       <>
         <tr class={isOpen ? "row open" : "row"} onClick={this.#onClick}>
-          <td>
+          <td class="ended">
             <button
               type="button"
               class="plain"
@@ -224,24 +247,23 @@ export class Row extends Component<RowProps> {
               {clock(settledAt)}
             </button>
           </td>
-          <td>
+          <td class="status cut" title={reason}>
             <Pill kind={LOOKS[concernOf(exchange)]}>{status}</Pill>{" "}
-            <span class="code">{outcome === "ok" ? "" : words(code ?? outcome)}</span>
+            <span class="code">{reason}</span>
           </td>
-          <td class="wide">
+          <Caller of={exchange} />
+          <td class="model cut" title={model}>{model ?? "–"}</td>
+          <td class="provider-name cut" title={provider}>
             {provider ?? "–"} <span class="hint">{gateway}</span>
-          </td>
-          <td class="model">{model ?? "–"}</td>
-          <td class="wide key">
-            {keyName}{" "}
-            <span class={keyName === undefined ? "mono" : "mono hint"}>{keyId ?? "–"}</span>
           </td>
           <td class="way">
             <Timeline exchange={exchange} scaleMs={scaleMs} />
           </td>
-          <td class="number">{duration(durationMs)}</td>
-          <td class="number wide">
-            {usage === undefined ? "–" : (isEstimated ? "≈ " : "") + amount(usage.total)}
+          <td class="took number">{duration(durationMs)}</td>
+          <td class="tokens number">
+            {usage === undefined
+              ? <span class="none">–</span>
+              : estimated(amount(usage.total), isEstimated === true)}
           </td>
         </tr>
         {isOpen && (

@@ -7,10 +7,12 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { LiveExchange } from "../../observe/live/live_report.ts";
 import { FilterFields } from "./exchange_fields.tsx";
-import { useFilter } from "./exchange_filter.ts";
+import { useAddress } from "./address.ts";
+import { type FilterTexts, PART_NAMES, toUsable } from "./exchange_filter.ts";
 import { type ExchangeList, type Pause, useExchangeList, usePause } from "./exchange_list.ts";
 import { Row } from "./exchange_row.tsx";
 import type { Scope } from "./fleet_switch.tsx";
+import { Failures, groupFailures } from "./failures.tsx";
 import { duration } from "./format.ts";
 import { Problem } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
@@ -70,17 +72,17 @@ function Table({ shown, open, onToggle, pause }: TableProps): JSX.Element {
   };
   return (
     <div class="scroll" role="region" aria-label="Exchanges, the last to end first" tabIndex={0}>
-      <table>
+      <table class="exchanges">
         <thead>
           <tr>
             <th scope="col">Ended</th>
             <th scope="col">Status</th>
-            <th scope="col" class="wide">Provider</th>
+            <th scope="col">Team, key</th>
             <th scope="col">Model</th>
-            <th scope="col" class="wide">Key</th>
+            <th scope="col">Provider</th>
             <th scope="col" class="way">0 to {duration(scaleMs)}</th>
             <th scope="col" class="number">Took</th>
-            <th scope="col" class="number wide">Tokens</th>
+            <th scope="col" class="number">Tokens</th>
           </tr>
         </thead>
         <tbody onKeyDown={moveFocus} onFocusOut={onFocusOut}>
@@ -198,21 +200,22 @@ function Failure({ list }: { list: ExchangeList }): JSX.Element | null {
 
 /** The view. */
 export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scope }): JSX.Element {
-  const [texts, setTexts] = useFilter();
+  const [{ open = "", ...texts }, setParts] = useAddress("exchanges", PART_NAMES);
   const pause = usePause(snapshot);
-  const [open, setOpen] = useState("");
   const [count, setCount] = useState(SHOWN_AT_ONCE);
   const list = useExchangeList(pause.streamed, texts, count, scope);
   const begin = usePauseWhileScrolled(pause, open !== "");
   const shown = list.found.slice(0, count);
-  const latest = useRef(pause);
-  latest.current = pause;
+  const setTexts = (changed: FilterTexts) => setParts({ ...changed, open });
+  const latest = useRef({ pause, open, texts }); // a row keeps the function of its first render
+  latest.current = { pause, open, texts };
   const onToggle = (id: string) => {
-    setOpen((before) => before === id ? "" : id);
-    latest.current.pause(false);
+    const before = latest.current;
+    setParts({ ...before.texts, open: before.open === id ? "" : id });
+    before.pause.pause(false);
   };
   const onResume = () => {
-    setOpen("");
+    setParts({ ...texts, open: "" });
     setCount(SHOWN_AT_ONCE);
     pause.resume(true);
     begin.current?.scrollIntoView?.({ block: "nearest" });
@@ -234,6 +237,11 @@ export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scop
         />
         <PauseButton pause={pause} onResume={onResume} />
       </div>
+      {groupFailures(list.found).length > 0 && (
+        <section class="card" aria-label="Failures among these exchanges">
+          <Failures exchanges={list.found} filter={toUsable(texts)} />
+        </section>
+      )}
       <section ref={begin} class="card flush">
         {shown.length > 0
           ? <Table shown={shown} open={open} onToggle={onToggle} pause={pause} />

@@ -23,10 +23,11 @@ export function duration(ms: number | undefined | null): string {
 }
 
 /** Units of {@link span} in seconds, the largest first. */
-const UNITS: readonly [unit: string, seconds: number][] = [["day", 86_400], ["hour", 3600], [
-  "minute",
-  60,
-]];
+const UNITS: readonly [unit: string, seconds: number][] = [
+  ["day", 86_400],
+  ["hour", 3600],
+  ["minute", 60],
+];
 
 /** Formats a time in one unit, such as `9 days`, `1 hour`, `45 seconds`. */
 export function span(ms: number): string {
@@ -48,6 +49,7 @@ const WINDOWS: Readonly<Record<string, string>> = {
   min: "minute",
   h: "hour",
   d: "day",
+  day: "day",
 };
 
 /** Formats a rate such as `600/min` in words: `600 per minute`, or `5 per 10 seconds`. */
@@ -63,13 +65,38 @@ export function day(time: string): string {
   return time.slice(0, 10);
 }
 
-/** Formats an amount, such as `0.4`, `12`, `3.4k`, `5.1M`. */
+/** Units of {@link amount}, and the smallest amount that each is used for, the largest first. */
+const SCALES: readonly [unit: string, size: number, from: number][] = [
+  ["G", 1e9, 999.95e6],
+  ["M", 1e6, 999.95e3],
+  ["k", 1e3, 1e4],
+];
+
+/** Formats a date in UTC, such as `Nov 28`, with the time of day if it is near. */
+export function when(time: string, now: number): string {
+  const isNear = Date.parse(time) - now < 2 * 86_400_000;
+  return new Date(time).toLocaleString("en", {
+    month: "short",
+    day: "numeric",
+    timeZone: "UTC",
+    ...(isNear && { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+  });
+}
+
+/** Formats an amount, such as `0.4`, `12`, `3.4k`, `5M`. */
 export function amount(value: number): string {
-  if (value >= 1e9) return `${(value / 1e9).toFixed(1)}G`;
-  if (value >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
-  if (value >= 1e4) return `${(value / 1e3).toFixed(1)}k`;
-  if (value >= 10 || Number.isInteger(value)) return String(Math.round(value));
-  return value.toFixed(1);
+  const [unit, size] = SCALES.find(([, , from]) => value >= from) ?? [];
+  if (unit !== undefined && size !== undefined) return `${fixed(value / size, 1)}${unit}`;
+  if (value > 0 && value < 0.05) return "<0.1";
+  return fixed(value, value >= 10 ? 0 : 1);
+}
+
+/** The mark of an amount that includes estimates of the gateway. */
+export const ESTIMATED = "≈";
+
+/** Formats an amount that may include estimates, such as `≈ 12`. */
+export function estimated(text: string, isEstimated: boolean): string {
+  return isEstimated ? `${ESTIMATED} ${text}` : text;
 }
 
 /** Formats a number of bytes, such as `4.2 kB`. */
@@ -78,14 +105,33 @@ export function bytes(value: number): string {
   return value < 1e6 ? `${(value / 1e3).toFixed(1)} kB` : `${(value / 1e6).toFixed(1)} MB`;
 }
 
-/** Formats an amount of money without its currency, such as `12.40`, `0.0031`. */
-export function money(value: number): string {
-  return value.toFixed(value === 0 || value >= 0.1 ? 2 : 4);
+/** Formats used money without its currency. An amount above zero is never shown as zero. */
+export function cost(value: number): string {
+  if (value > 0 && value < 0.0001) return "<0.0001";
+  const digits = value === 0 || value >= 1 ? 2 : 4;
+  return value.toLocaleString("en", {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  });
 }
 
-/** Formats a share as `0.4 %`. */
+/** Formats a limit of money without its currency, to the last digit, such as `50` or `0.00005`. */
+export function exactCost(value: number): string {
+  return value.toLocaleString("en", { maximumFractionDigits: 9 });
+}
+
+/** Share from which on a multiple says more than percent. */
+const MULTIPLE = 10;
+
+/**
+ * Formats a share, such as `0.4 %`, `12 %` or `1800 times`. A share above zero is never shown as
+ * zero, and one below a whole never as a whole.
+ */
 export function percent(share: number): string {
-  return `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+  if (share >= MULTIPLE) return `${amount(share)} times`;
+  if (share > 0 && share < 0.0005) return "<0.1 %";
+  if (share >= 0.995 && share < 1) return ">99 %";
+  return `${fixed(share * 100, share < 0.1 ? 1 : 0)} %`;
 }
 
 const two = (value: number): string => String(value).padStart(2, "0");

@@ -5,10 +5,8 @@
  */
 import type { JSX } from "preact";
 import type { KeyView } from "../key_administration.ts";
-import { Field } from "./parts.tsx";
-
-/** Contents of fields by name, as they are typed. */
-type Draft = Readonly<Record<string, string>>;
+import type { Mistakes } from "./mistakes.ts";
+import { type Bind, Field } from "./parts.tsx";
 
 const CHOICES = [
   ["", "as its providers say"],
@@ -21,6 +19,12 @@ const FIELDS = [
   ["linger", "Continues unread", "such as 60s, which it is if empty"],
   ["size", "Largest answer", "such as 8MB, which it is if empty"],
 ] as const;
+
+/** Name of a field. */
+export type DurableField = "durable" | "retries" | typeof FIELDS[number][0];
+
+/** Contents of the fields, as they are typed. */
+type Draft = Readonly<Record<DurableField, string>>;
 
 const RETRIES = [["", "make a call of their own"], [
   "true",
@@ -42,22 +46,16 @@ export function toDurableDraft(durable: KeyView["durable"]): Draft {
 export function toDurableBody(draft: Draft): KeyView["durable"] {
   if (draft.durable === "") return undefined;
   if (draft.durable === "never") return false;
-  const given = FIELDS.map(([name]) => [name, draft[name]?.trim() ?? ""] as const).filter((
+  const given = FIELDS.map(([name]) => [name, draft[name].trim()] as const).filter((
     [, text],
   ) => text !== "");
   return { ...Object.fromEntries(given), ...(draft.retries === "true" && { retries: true }) };
 }
 
-/** Binds a control to the value of a field. */
-export type Bind = (name: string) => {
-  value: string;
-  onInput: (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) => void;
-};
-
 function Choice({ label, choices, bound }: {
   label: string;
   choices: readonly (readonly [value: string, label: string])[];
-  bound: ReturnType<Bind>;
+  bound: ReturnType<Bind<DurableField>>;
 }): JSX.Element {
   return (
     <Field label={label}>
@@ -71,7 +69,9 @@ function Choice({ label, choices, bound }: {
 }
 
 /** Fields of durable exchanges. The details are shown only if the key has its own settings. */
-export function DurableFields({ bind }: { bind: Bind }): JSX.Element {
+export function DurableFields(
+  { bind, mistakes }: { bind: Bind<DurableField>; mistakes: Mistakes<DurableField> },
+): JSX.Element {
   return (
     <fieldset>
       <legend>Durable answers</legend>
@@ -80,7 +80,7 @@ export function DurableFields({ bind }: { bind: Bind }): JSX.Element {
         <>
           <div class="columns">
             {FIELDS.map(([name, label, hint]) => (
-              <Field key={name} label={label} hint={hint}>
+              <Field key={name} label={label} hint={hint} mistake={mistakes[name]}>
                 {(attributes) => <input {...attributes} autocomplete="off" {...bind(name)} />}
               </Field>
             ))}

@@ -5,31 +5,21 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { WrittenLimits } from "../../config/limit_set.ts";
-import type { LimitName } from "../../limits/limit_kinds.ts";
 import type { KeyView, NewKeyView } from "../key_administration.ts";
-import type { TeamView } from "../team_reports.ts";
+import type { TeamView } from "../team_administration.ts";
 import { call } from "./client.ts";
-import { type Bind, DurableFields, toDurableBody, toDurableDraft } from "./key_durable.tsx";
-import { findBudget, LABELS } from "./limit_use.tsx";
-import { Check, Dialog, Field, useAct } from "./parts.tsx";
-
-/** Examples of limits, in the order of the form. */
-const LIMITS: Readonly<Record<LimitName, string>> = {
-  requests: "600/min",
-  tokens: "100k/min",
-  concurrency: "20",
-  budget: "5M/month",
-  spend: "50 USD/month",
-};
-const LIMIT_NAMES = Object.keys(LIMITS) as LimitName[];
-
-/** Modes of a limit, by their effect on calls that exceed it. */
-const MODES = [
-  ["enforce", "refuse the call"],
-  ["strict", "strict: also refuse calls that could exceed it"],
-  ["observe", "only observe: log calls that would be refused"],
-] as const;
+import { type DurableField, DurableFields, toDurableBody, toDurableDraft } from "./key_durable.tsx";
+import {
+  findLimitMistakes,
+  hasNoLimit,
+  type LimitField,
+  limitFieldOf,
+  LimitFields,
+  toLimitBody,
+  toLimitDraft,
+} from "./limit_fields.tsx";
+import { type Mistakes, useMistakes } from "./mistakes.ts";
+import { type Bind, Check, Dialog, Field, useAct } from "./parts.tsx";
 
 /** Settings that are lists, typed with commas. */
 const LISTS = [
@@ -37,25 +27,33 @@ const LISTS = [
   ["operations", "Operations", "Groups such as chat, images"],
 ] as const;
 
+/** Name of a field of the form. */
+type FieldName =
+  | "name"
+  | "team"
+  | "expires"
+  | "heldKeys"
+  | typeof LISTS[number][0]
+  | LimitField
+  | DurableField;
+
 /** Contents of the form's fields, as they are typed. */
-type Draft = Readonly<Record<string, string>>;
+type Draft = Readonly<Record<FieldName, string>>;
 
 function toDraft(key: KeyView | undefined): Draft {
-  const written: Readonly<Record<string, unknown>> = { ...key?.limits };
   return {
     name: key?.name ?? "",
-    ...Object.fromEntries(LISTS.map(([name]) => [name, key?.[name]?.join(", ") ?? ""])),
+    models: key?.models?.join(", ") ?? "",
+    operations: key?.operations?.join(", ") ?? "",
     team: key?.team ?? "",
     expires: key?.expires?.slice(0, 10) ?? "",
-    ...Object.fromEntries(LIMIT_NAMES.map((name) => [name, String(written[name] ?? "")])),
-    budget: findBudget(key?.limits, false),
-    spend: findBudget(key?.limits, true),
-    mode: String(key?.limits?.mode ?? "enforce"),
+    heldKeys: String(key?.heldKeys ?? ""),
+    ...toLimitDraft(key?.limits),
     ...toDurableDraft(key?.durable),
   };
 }
 
-const split = (text = ""): string[] =>
+const split = (text: string): string[] =>
   text.split(",").map((each) => each.trim()).filter((each) => each !== "");
 
 /**
@@ -68,18 +66,8 @@ function toBody(
   isNew: boolean,
 ): Record<string, unknown> {
   const none = isNew ? undefined : null;
-  const toText = (name: string) => draft[name]?.trim() || none;
+  const toText = (name: FieldName) => draft[name].trim() || none;
   const toList = (list: readonly string[]) => list.length > 0 ? list : none;
-  const concurrency = toText("concurrency");
-  const limits = {
-    requests: toText("requests"),
-    tokens: toText("tokens"),
-    concurrency: concurrency && Number(concurrency),
-    budget: toList(
-      ["budget", "spend"].map((name) => draft[name]?.trim() ?? "").filter((text) => text !== ""),
-    ),
-  } satisfies Readonly<Record<Exclude<keyof WrittenLimits, "mode">, unknown>>;
-  const hasLimits = Object.values(limits).some((limit) => limit !== none);
   return {
     name: toText("name"),
     team: toText("team"),
@@ -87,16 +75,30 @@ function toBody(
     ...Object.fromEntries(LISTS.map(([name]) => [name, toList(split(draft[name]))])),
     expires: draft.expires ? `${draft.expires}T00:00:00Z` : none,
     durable: toDurableBody(draft) ?? none,
-    limits: hasLimits ? { ...limits, mode: draft.mode === "enforce" ? none : draft.mode } : none,
+    heldKeys: draft.heldKeys === "" ? none : draft.heldKeys === "true",
+    limits: hasNoLimit(draft) ? none : toLimitBody(draft, none),
   };
 }
 
+/** Returns the field of a setting that the API refused. */
+function fieldOf(param: string): FieldName | undefined {
+  const [first = "", second = ""] = param.split(/[.[]/);
+  if (first === "limits") return limitFieldOf(param);
+  const names: readonly FieldName[] = ["name", "team", "expires", "models", "operations"];
+  const durable: readonly FieldName[] = ["keep", "linger", "size"];
+  return first === "durable"
+    ? durable.find((each) => each === second)
+    : names.find((each) => each === first);
+}
+
 /** The models and operations that a key may use. */
-function Rights({ bind }: { bind: Bind }): JSX.Element {
+function Rights(
+  { bind, mistakes }: { bind: Bind<FieldName>; mistakes: Mistakes<FieldName> },
+): JSX.Element {
   return (
     <>
       {LISTS.map(([name, label, hint]) => (
-        <Field key={name} label={label} hint={`${hint}; empty for all`}>
+        <Field key={name} label={label} hint={`${hint}; empty for all`} mistake={mistakes[name]}>
           {(attributes) => <input {...attributes} autocomplete="off" {...bind(name)} />}
         </Field>
       ))}
@@ -131,16 +133,18 @@ function Providers({ names, chosen, onChoose }: {
 }
 
 /** The team of a key. A team that is no longer configured is shown while it is selected. */
-function TeamChoice(
-  { bind, teams }: { bind: Bind; teams: readonly TeamView[] },
-): JSX.Element | null {
+function TeamChoice({ bind, teams, mistake }: {
+  bind: Bind<FieldName>;
+  teams: readonly TeamView[];
+  mistake: string | undefined;
+}): JSX.Element | null {
   const chosen = bind("team");
   const names = new Set(
     [...teams.map(({ name }) => name), chosen.value].filter((name) => name !== ""),
   );
   if (names.size === 0) return null;
   return (
-    <Field label="Team" hint="Its limits apply to all of its keys together">
+    <Field label="Team" hint="Its limits apply to all of its keys together" mistake={mistake}>
       {(attributes) => (
         <select {...attributes} {...chosen}>
           <option value="">none</option>
@@ -151,32 +155,22 @@ function TeamChoice(
   );
 }
 
-function Limits({ bind }: { bind: Bind }): JSX.Element {
+const HELD_KEYS = [
+  ["", "as its team"],
+  ["true", "can use them"],
+  ["false", "cannot use them"],
+] as const;
+
+/** The choice for callers that send no provider key, because the gateway holds one. */
+function HeldKeys({ bind }: { bind: Bind<FieldName> }): JSX.Element {
   return (
-    <fieldset>
-      <legend>Limits</legend>
-      <div class="columns">
-        {LIMIT_NAMES.map((name) => (
-          <Field key={name} label={LABELS[name]} hint={`such as ${LIMITS[name]}`}>
-            {(attributes) => (
-              <input
-                {...attributes}
-                autocomplete="off"
-                inputMode={name === "concurrency" ? "numeric" : "text"}
-                {...bind(name)}
-              />
-            )}
-          </Field>
-        ))}
-      </div>
-      <Field label="When one is reached">
-        {(attributes) => (
-          <select {...attributes} {...bind("mode")}>
-            {MODES.map(([value, label]) => <option key={value} value={value}>{label}</option>)}
-          </select>
-        )}
-      </Field>
-    </fieldset>
+    <Field label="Provider keys of the gateway" hint="For callers that send no provider key">
+      {(attributes) => (
+        <select {...attributes} {...bind("heldKeys")}>
+          {HELD_KEYS.map(([value, label]) => <option key={value} value={value}>{label}</option>)}
+        </select>
+      )}
+    </Field>
   );
 }
 
@@ -205,6 +199,43 @@ function save(
     : call("PATCH", `v1/keys/${editing.id}`, body);
 }
 
+/** The fields of a key. */
+function KeyFields({ bind, mistakes, providers, teams, chosen, onChoose }: {
+  bind: Bind<FieldName>;
+  mistakes: Mistakes<FieldName>;
+  providers: readonly string[];
+  teams: readonly TeamView[];
+  chosen: readonly string[];
+  onChoose: (chosen: readonly string[]) => void;
+}): JSX.Element {
+  return (
+    <>
+      <Field
+        label="Name"
+        hint="For people; logs and metrics name the key by its id"
+        mistake={mistakes.name}
+      >
+        {(attributes) => (
+          <input {...attributes} autocomplete="off" maxLength={256} {...bind("name")} />
+        )}
+      </Field>
+      <Providers names={providers} chosen={chosen} onChoose={onChoose} />
+      <Rights bind={bind} mistakes={mistakes} />
+      <TeamChoice bind={bind} teams={teams} mistake={mistakes.team} />
+      <HeldKeys bind={bind} />
+      <LimitFields bind={bind} mistakes={mistakes} />
+      <DurableFields bind={bind} mistakes={mistakes} />
+      <Field
+        label="Expires"
+        hint="At the beginning of that day, UTC; empty for never"
+        mistake={mistakes.expires}
+      >
+        {(attributes) => <input {...attributes} type="date" {...bind("expires")} />}
+      </Field>
+    </>
+  );
+}
+
 /** Creates or changes a key. */
 export function KeyForm({ editing, providers, teams, onDone, onClose }: {
   editing: KeyView | undefined;
@@ -218,16 +249,18 @@ export function KeyForm({ editing, providers, teams, onDone, onClose }: {
   const [isDisabled, setDisabled] = useState(editing?.disabled === true);
   const { isBusy, error, act } = useAct();
   const isNew = editing === undefined;
-  const set = (name: string, text: string) => setDraft({ ...draft, [name]: text });
-  const bind: Bind = (name) => ({
-    value: draft[name] ?? "",
+  const set = (name: FieldName, text: string) => setDraft({ ...draft, [name]: text });
+  const bind: Bind<FieldName> = (name) => ({
+    value: draft[name],
     onInput: (event) => set(name, event.currentTarget.value),
   });
+  const { mistakes, show, run } = useMistakes(fieldOf);
   const onSubmit = (event: Event) => {
     event.preventDefault();
+    if (show(findLimitMistakes(draft))) return;
     const disabled = isDisabled ? true : null;
     const body = toBody(draft, chosen, isNew);
-    act(async () => onDone(await save(editing, isNew ? body : { ...body, disabled })));
+    act(() => run(async () => onDone(await save(editing, isNew ? body : { ...body, disabled }))));
   };
   return (
     <Dialog
@@ -238,19 +271,14 @@ export function KeyForm({ editing, providers, teams, onDone, onClose }: {
       isWide
       actions={<Actions isNew={isNew} isBusy={isBusy} onClose={onClose} />}
     >
-      <Field label="Name" hint="For people; logs and metrics name the key by its id">
-        {(attributes) => (
-          <input {...attributes} autocomplete="off" maxLength={256} {...bind("name")} />
-        )}
-      </Field>
-      <Providers names={providers} chosen={chosen} onChoose={setChosen} />
-      <Rights bind={bind} />
-      <TeamChoice bind={bind} teams={teams} />
-      <Limits bind={bind} />
-      <DurableFields bind={bind} />
-      <Field label="Expires" hint="At the beginning of that day, UTC; empty for never">
-        {(attributes) => <input {...attributes} type="date" {...bind("expires")} />}
-      </Field>
+      <KeyFields
+        bind={bind}
+        mistakes={mistakes}
+        providers={providers}
+        teams={teams}
+        chosen={chosen}
+        onChoose={setChosen}
+      />
       {!isNew && (
         <div class="checks">
           <Check isChecked={isDisabled} onToggle={() => setDisabled(!isDisabled)}>

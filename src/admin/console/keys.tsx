@@ -8,20 +8,21 @@ import { useState } from "preact/hooks";
 import type { KeyList } from "../api/keys.ts";
 import type { TeamList } from "../api/teams.ts";
 import type { KeyView, NewKeyView } from "../key_administration.ts";
-import type { TeamView } from "../team_reports.ts";
+import type { TeamView } from "../team_administration.ts";
+import { type AddressParts, toSubjectAddress, useAddress } from "./address.ts";
 import { call, mayChange } from "./client.ts";
-import { ago, day, words } from "./format.ts";
+import { ago, day, span, when, words } from "./format.ts";
 import { Revoke, Rotate, Secret } from "./key_dialogs.tsx";
 import { KeyForm } from "./key_form.tsx";
-import { LimitUse, Teams } from "./limit_use.tsx";
-import { Pill, Problem, usePolled } from "./parts.tsx";
+import { LimitUse } from "./limit_use.tsx";
+import { Pill, Problem, TableHead, usePolled } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
 const PAGE_SIZE = 50;
 /** The largest number of keys that the admin API lists at once. */
 const MAX_KEYS = 1000;
 
-const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
+const KINDS: Readonly<Record<KeyView["state"], "good" | "bad" | "warn" | "quiet">> = {
   active: "good",
   disabled: "warn",
   expired: "warn",
@@ -59,6 +60,33 @@ function Acts({ of: key, onDo }: { of: KeyView; onDo: (doing: Doing) => void }):
   );
 }
 
+/** The state of a key, and the reasons for it. */
+function State({ of: key, now }: { of: KeyView; now: number }): JSX.Element {
+  const { state, expires, previousExpires, unreadable, heldKeys } = key;
+  const isOver = state === "revoked";
+  return (
+    <>
+      <Pill kind={KINDS[state]}>{words(state)}</Pill>
+      {unreadable !== undefined && <span class="hint">{unreadable}</span>}
+      {state === "team_not_configured" && (
+        <span class="hint">
+          refused: no team has this name
+        </span>
+      )}
+      {heldKeys !== undefined && (
+        <span class="hint">{heldKeys ? "can use" : "cannot use"} keys of the gateway</span>
+      )}
+      {expires !== undefined && !isOver && <span class="hint">expires {day(expires)}</span>}
+      {previousExpires !== undefined && !isOver && (
+        <span class="hint">
+          old secret valid for {span(Date.parse(previousExpires) - now)}, until{" "}
+          {when(previousExpires, now)} UTC
+        </span>
+      )}
+    </>
+  );
+}
+
 function KeyRow({ of: key, now, onDo }: {
   of: KeyView;
   now: number;
@@ -72,38 +100,38 @@ function KeyRow({ of: key, now, onDo }: {
     providers,
     models,
     lastUsed,
-    expires,
-    previousExpires,
-    unreadable,
   } = key;
   const isOver = state === "revoked";
   return (
     <tr class={isOver ? "over" : ""}>
       <td class="who">
-        <b class="name">{name ?? "unnamed"}</b>
+        <b class="name">
+          <a href={toSubjectAddress({ of: "key", id })}>{name ?? "unnamed"}</a>
+        </b>
         <span class="mono hint">{id}</span>
-        {team !== undefined && <span class="hint">team {team}</span>}
+        {team !== undefined && (
+          <span class="hint">
+            team <a href={toSubjectAddress({ of: "team", id: team })}>{team}</a>
+          </span>
+        )}
       </td>
       <td class="state">
-        <Pill kind={KINDS[state] ?? "quiet"}>{words(state)}</Pill>
-        {unreadable !== undefined && <span class="hint">{unreadable}</span>}
-        {expires !== undefined && !isOver && <span class="hint">expires {day(expires)}</span>}
-        {previousExpires !== undefined && !isOver && (
-          <span class="hint">old secret until {day(previousExpires)}</span>
-        )}
+        <State of={key} now={now} />
       </td>
       <td class="may" data-label="May call">
         <span>{providers?.join(", ") ?? "all providers"}</span>
         <span class="hint">{models?.join(", ") ?? "all models"}</span>
       </td>
       <td class="used">
-        <LimitUse use={key.use} limits={key.limits} />
+        <LimitUse use={key.use} limits={key.limits} team={team} />
       </td>
       <td class="last" data-label="Last used">{ago(lastUsed, now)}</td>
       {onDo !== undefined && <td class="acts">{!isOver && <Acts of={key} onDo={onDo} />}</td>}
     </tr>
   );
 }
+
+const TITLES = ["Key", "State", "May call", "Limits", "Last used"];
 
 function KeyTable({ keys, now, onDo }: {
   keys: readonly KeyView[];
@@ -114,20 +142,7 @@ function KeyTable({ keys, now, onDo }: {
   return (
     <div class="scroll" role="region" aria-label="Gateway keys" tabIndex={0}>
       <table class="keys">
-        <thead>
-          <tr>
-            <th scope="col">Key</th>
-            <th scope="col">State</th>
-            <th scope="col">May call</th>
-            <th scope="col">Limits</th>
-            <th scope="col">Last used</th>
-            {onDo !== undefined && (
-              <th scope="col">
-                <span class="sr">Actions</span>
-              </th>
-            )}
-          </tr>
-        </thead>
+        <TableHead titles={TITLES} hasActions={onDo !== undefined} />
         <tbody>
           {keys.map((key) => <KeyRow key={key.id} of={key} now={now} onDo={onDo} />)}
         </tbody>
@@ -136,20 +151,26 @@ function KeyTable({ keys, now, onDo }: {
   );
 }
 
-/** Loads the teams, and the newest keys that match a search. */
-function useKeys(search: string, limit: number) {
+/** Names of the parts of the view's address. */
+const PART_NAMES = ["search", "team", "state"] as const;
+type Filter = AddressParts<typeof PART_NAMES[number]>;
+
+/** Loads the teams, and the newest keys that match a filter. */
+function useKeys({ search = "", team = "", state = "" }: Filter, limit: number) {
   const query = new URLSearchParams({
     limit: String(limit),
     use: "true",
-    ...(search !== "" && { search }),
-  });
+    ...(search.trim() !== "" && { search: search.trim() }),
+    ...(team !== "" && { team }),
+    ...(state !== "" && { state }),
+  }).toString();
   return usePolled(async () => {
     const [list, { teams }] = await Promise.all([
       call<KeyList>("GET", `v1/keys?${query}`),
       call<TeamList>("GET", "v1/teams"),
     ]);
     return { list, teams };
-  }, [search, limit]);
+  }, [query]);
 }
 
 /** A note in place of the buttons if keys can't be changed. */
@@ -163,8 +184,10 @@ function ReadOnly(): JSX.Element {
   );
 }
 
-function whyEmpty(list: KeyList | undefined, error: unknown, search: string): string {
+function whyEmpty(list: KeyList | undefined, error: unknown, filter: Filter): string {
+  const { search = "", team = "", state = "" } = filter;
   if (list === undefined) return error === undefined ? "Loading…" : "The keys are not known.";
+  if (team !== "" || state !== "") return "No key matches these filters.";
   if (search !== "") return "No key has this in its name or id.";
   return list.readOnly
     ? "The configuration has no key."
@@ -201,12 +224,35 @@ function Dialogs({ doing, providers, teams, onDone, onClose }: {
   );
 }
 
-/** The search field, and the button that creates a key if that is possible. */
-function Head({ search, onSearch, onMake }: {
-  search: string;
-  onSearch: (text: string) => void;
+/** A choice of one value, or of all. The chosen value is shown even if it is not among them. */
+function Choice({ label, chosen, values, onChoose }: {
+  label: string;
+  chosen: string;
+  values: readonly string[];
+  onChoose: (value: string) => void;
+}): JSX.Element {
+  const all = Array.from(new Set([...values, chosen])).filter((value) => value !== "");
+  return (
+    <select
+      class="narrow"
+      aria-label={label}
+      value={chosen}
+      onChange={(event) => onChoose(event.currentTarget.value)}
+    >
+      <option value="">{`Every ${label.toLowerCase()}`}</option>
+      {all.map((value) => <option key={value} value={value}>{words(value)}</option>)}
+    </select>
+  );
+}
+
+/** The filter, and the button that creates a key if that is possible. */
+function Head({ filter, teams, onFilter, onMake }: {
+  filter: Filter;
+  teams: readonly TeamView[];
+  onFilter: (filter: Filter) => void;
   onMake: (() => void) | undefined;
 }): JSX.Element {
+  const { search = "", team = "", state = "" } = filter;
   return (
     <div class="toolbar">
       <input
@@ -215,7 +261,19 @@ function Head({ search, onSearch, onMake }: {
         aria-label="Search"
         placeholder="Search by name or id"
         value={search}
-        onInput={(event) => onSearch(event.currentTarget.value)}
+        onInput={(event) => onFilter({ ...filter, search: event.currentTarget.value })}
+      />
+      <Choice
+        label="Team"
+        chosen={team}
+        values={teams.map(({ name }) => name)}
+        onChoose={(team) => onFilter({ ...filter, team })}
+      />
+      <Choice
+        label="State"
+        chosen={state}
+        values={Object.keys(KINDS)}
+        onChoose={(state) => onFilter({ ...filter, state })}
       />
       {onMake !== undefined && (
         <button type="button" class="primary" aria-haspopup="dialog" onClick={onMake}>
@@ -229,10 +287,10 @@ function Head({ search, onSearch, onMake }: {
 /** The view. */
 export function Keys({ snapshot }: { snapshot: Snapshot }): JSX.Element {
   const { report } = snapshot;
-  const [search, setSearch] = useState("");
+  const [filter, setFilter] = useAddress("keys", PART_NAMES);
   const [limit, setLimit] = useState(PAGE_SIZE);
   const [doing, setDoing] = useState<Doing | undefined>(undefined);
-  const { value, error, reload } = useKeys(search.trim(), limit);
+  const { value, error, reload } = useKeys(filter, limit);
   const { list, teams = [] } = value ?? {};
   const isReadOnly = list?.readOnly === true;
   const canChange = !isReadOnly && mayChange();
@@ -245,16 +303,16 @@ export function Keys({ snapshot }: { snapshot: Snapshot }): JSX.Element {
     <>
       <h1 class="sr">Keys</h1>
       <Head
-        search={search}
-        onSearch={setSearch}
+        filter={filter}
+        teams={teams}
+        onFilter={setFilter}
         onMake={list !== undefined && canChange ? () => setDoing({ what: "make" }) : undefined}
       />
       <Problem error={error} />
       {isReadOnly && <ReadOnly />}
-      <Teams teams={teams} />
       <section class="card flush">
         {list === undefined || list.keys.length === 0
-          ? <p class="empty">{whyEmpty(list, error, search)}</p>
+          ? <p class="empty">{whyEmpty(list, error, filter)}</p>
           : (
             <KeyTable
               keys={list.keys}

@@ -7,8 +7,7 @@ import type { JSX } from "preact";
 import type { WrittenLimits } from "../../config/limit_set.ts";
 import type { LimitName } from "../../limits/limit_kinds.ts";
 import type { LimitUse as Use } from "../limit_use.ts";
-import type { TeamView } from "../team_reports.ts";
-import { amount, money, percent, rate, span } from "./format.ts";
+import { amount, cost, percent, rate, span } from "./format.ts";
 
 /** Share of a limit at which its bar warns. */
 const HIGH = 0.9;
@@ -28,12 +27,16 @@ export function findBudget(limits: WrittenLimits | undefined, isMoney: boolean):
     "";
 }
 
+/** Names the current period of a budget. */
+export const nowIn = (period: string | undefined): string =>
+  period === "day" ? "today" : `this ${period}`;
+
 /** Describes the maximum of a limit: `600 per minute`, `5M tokens this month`, `50 USD today`. */
 function toMost({ name, limit }: Use, limits: WrittenLimits | undefined): string {
   if (name !== "budget" && name !== "spend") return rate(String(limits?.[name] ?? amount(limit)));
   const [whole, period] = findBudget(limits, name === "spend").split("/");
   const unit = name === "budget" ? " tokens" : "";
-  return `${whole ?? amount(limit)}${unit} ${period === "day" ? "today" : "this month"}`;
+  return `${whole ?? amount(limit)}${unit} ${nowIn(period)}`;
 }
 
 function Limit({ of, limits }: { of: Use; limits: WrittenLimits | undefined }): JSX.Element {
@@ -44,7 +47,7 @@ function Limit({ of, limits }: { of: Use; limits: WrittenLimits | undefined }): 
       <span class="what">
         <span>{label}</span>{" "}
         <span>
-          <b>{name === "spend" ? money(used) : amount(used)}</b> of {toMost(of, limits)}
+          <b>{name === "spend" ? cost(used) : amount(used)}</b> of {toMost(of, limits)}
         </span>
       </span>
       <meter
@@ -63,12 +66,19 @@ function Limit({ of, limits }: { of: Use; limits: WrittenLimits | undefined }): 
   );
 }
 
-/** The use of all limits of one subject. */
-export function LimitUse({ use, limits }: {
+/** The use of all limits of one subject. `team` is the team whose limits apply to a key too. */
+export function LimitUse({ use, limits, team }: {
   use: readonly Use[] | undefined;
   limits: WrittenLimits | undefined;
+  team?: string | undefined;
 }): JSX.Element {
-  if (use === undefined || use.length === 0) return <span class="hint">no limits</span>;
+  if (use === undefined || use.length === 0) {
+    return (
+      <span class="hint">
+        {team === undefined ? "no limits" : `only the limits of team ${team}`}
+      </span>
+    );
+  }
   return (
     <>
       <ul class="uses">
@@ -79,26 +89,5 @@ export function LimitUse({ use, limits }: {
         <span class="hint">strict: calls that could exceed a limit are refused too</span>
       )}
     </>
-  );
-}
-
-/** The configured teams, and the use by all keys of each. */
-export function Teams({ teams }: { teams: readonly TeamView[] }): JSX.Element | null {
-  if (teams.length === 0) return null;
-  return (
-    <section class="card">
-      <header>
-        <h2>Teams</h2>
-        <span class="legend">the use of all keys of each team</span>
-      </header>
-      {teams.map(({ name, limits, use }) => (
-        <div key={name} class="team" role="group" aria-label={`Team ${name}`}>
-          <b class="name">{name}</b>
-          <div>
-            <LimitUse use={use} limits={limits} />
-          </div>
-        </div>
-      ))}
-    </section>
   );
 }

@@ -5,7 +5,10 @@
  */
 import { type JSX, render } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { signOut, watch } from "./client.ts";
+import { gatewayOfAddress, selectGateway, toAddress, viewOfAddress } from "./address.ts";
+import { Changes } from "./changes.tsx";
+import { resume, signOut, watch } from "./client.ts";
+import { endSignIn } from "./code_sign_in.ts";
 import { Exchanges } from "./exchanges.tsx";
 import { FleetSwitch, type Scope } from "./fleet_switch.tsx";
 import { Fleet } from "./fleet_view.tsx";
@@ -13,7 +16,10 @@ import { Keys } from "./keys.tsx";
 import { Playground } from "./playground.tsx";
 import { Providers } from "./providers.tsx";
 import { Recordings } from "./recordings.tsx";
+import { Runs } from "./runs.tsx";
 import { SignIn } from "./sign_in.tsx";
+import { SubjectPage } from "./subject_page.tsx";
+import { Teams } from "./teams.tsx";
 import { type Snapshot, Store } from "./store.ts";
 import { readTheme, useTheme } from "./theme.tsx";
 import { Banner, Top } from "./top.tsx";
@@ -35,15 +41,26 @@ const VIEWS = {
   durable: Recordings,
   fleet: Fleet,
   providers: Providers,
+  teams: Teams,
   keys: Keys,
+  runs: Runs,
+  changes: Changes,
   playground: undefined,
 } as const satisfies Record<string, ((props: ViewProps) => JSX.Element) | undefined>;
 
-type View = keyof typeof VIEWS;
-const NAMES = Object.keys(VIEWS) as View[];
+/** The pages of one team or key. Links lead to them, not the navigation. */
+const PAGES = {
+  team: ({ theme }: ViewProps): JSX.Element => <SubjectPage of="team" theme={theme} />,
+  key: ({ theme }: ViewProps): JSX.Element => <SubjectPage of="key" theme={theme} />,
+} as const;
+
+type Listed = keyof typeof VIEWS;
+type View = Listed | keyof typeof PAGES;
+const NAMES = Object.keys(VIEWS) as Listed[];
+const ADDRESSES = [...NAMES, ...Object.keys(PAGES)] as View[];
 
 function useView(): View {
-  const read = () => NAMES.find((view) => location.hash.split("?")[0] === `#${view}`) ?? "traffic";
+  const read = () => ADDRESSES.find((view) => viewOfAddress() === view) ?? "traffic";
   const [view, setView] = useState<View>(read);
   useEffect(() => {
     const onChange = () => setView(read());
@@ -94,27 +111,35 @@ function useStore(scope: Scope, onSignedOut: (reason: string) => void): Store {
 }
 
 function Console({ onSignedOut }: { onSignedOut: (reason: string) => void }): JSX.Element {
-  const [scope, setScope] = useState<Scope>("");
+  const [scope, setScope] = useState<Scope>(gatewayOfAddress);
   const store = useStore(scope, onSignedOut);
   const view = useView();
   const { theme, shown, next } = useTheme();
   const { snapshot } = store;
   useEffect(() => void (document.title = `${toTitle(view)} · Sallyport`), [view]);
-  const Shown: ((props: ViewProps) => JSX.Element) | undefined = VIEWS[view];
+  const onScope = (gateway: Scope) => {
+    selectGateway(view, gateway);
+    setScope(gateway);
+  };
+  const Shown: ((props: ViewProps) => JSX.Element) | undefined = { ...VIEWS, ...PAGES }[view];
   return (
     <>
       <a class="skip" href="#content" onClick={skip}>Skip to the content</a>
       <Top snapshot={snapshot} theme={theme} onTheme={next} onSignedOut={onSignedOut} />
       <nav aria-label="Views">
         {NAMES.map((each) => (
-          <a key={each} href={`#${each}`} aria-current={each === view ? "page" : undefined}>
+          <a
+            key={each}
+            href={toAddress(each, SCOPED.includes(each) ? { gateway: scope } : {})}
+            aria-current={each === view ? "page" : undefined}
+          >
             {toTitle(each)}
           </a>
         ))}
       </nav>
       <Banner snapshot={snapshot} />
       {SCOPED.includes(view) && (
-        <FleetSwitch scope={scope} live={snapshot.report?.scope} onScope={setScope} />
+        <FleetSwitch scope={scope} live={snapshot.report?.scope} onScope={onScope} />
       )}
       <main id="content" tabIndex={-1}>
         {Shown !== undefined && (
@@ -126,14 +151,23 @@ function Console({ onSignedOut }: { onSignedOut: (reason: string) => void }): JS
   );
 }
 
-function Page(): JSX.Element {
-  const [isSignedIn, setSignedIn] = useState(false);
+function Page(): JSX.Element | null {
+  /** `undefined` until it is known whether the session of this tab goes on. */
+  const [isSignedIn, setSignedIn] = useState<boolean | undefined>(undefined);
   const [reason, setReason] = useState("");
   const onSignedOut = (why: string) => {
     signOut();
     setReason(why);
     setSignedIn(false);
   };
+  useEffect(() => {
+    const begin = async () => await endSignIn() || await resume();
+    begin().then(setSignedIn, (error: unknown) => {
+      setReason(error instanceof Error ? error.message : String(error));
+      setSignedIn(false);
+    });
+  }, []);
+  if (isSignedIn === undefined) return null;
   return isSignedIn
     ? <Console onSignedOut={onSignedOut} />
     : <SignIn reason={reason} onSignedIn={() => setSignedIn(true)} />;

@@ -73,18 +73,46 @@ function giveFocusBack(before: Element | null): void {
   if (home instanceof HTMLElement) home.focus();
 }
 
-/** A label, its control, and a hint about its values. */
-export function Field({ label, hint, children }: {
+/** Binds a control to the value of a field. */
+export type Bind<Name> = (name: Name) => {
+  value: string;
+  onInput: (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) => void;
+};
+
+/** Attributes of a field's control. */
+interface ControlAttributes {
+  readonly id: string;
+  readonly "aria-describedby"?: string;
+  readonly "aria-invalid"?: true;
+}
+
+/** A label, its control, and a hint about its values or the mistake in its value. */
+export function Field({ label, hint, mistake, children }: {
   label: string;
   hint?: string;
-  children: (attributes: { id: string; "aria-describedby"?: string }) => ComponentChildren;
+  mistake?: string | undefined;
+  children: (attributes: ControlAttributes) => ComponentChildren;
 }): JSX.Element {
   const id = useId();
+  const isWrong = mistake !== undefined;
+  const text = mistake ?? hint;
   return (
     <div class="field">
       <label for={id}>{label}</label>
-      {children({ id, ...(hint !== undefined && { "aria-describedby": `${id}-hint` }) })}
-      {hint !== undefined && <span id={`${id}-hint`} class="hint">{hint}</span>}
+      {children({
+        id,
+        ...(text !== undefined && { "aria-describedby": `${id}-hint` }),
+        ...(isWrong && { "aria-invalid": true }),
+      })}
+      {text !== undefined && (
+        <span
+          id={`${id}-hint`}
+          class={isWrong ? "mistake" : "hint"}
+          role={isWrong ? "alert" : undefined}
+        >
+          {text}
+        </span>
+      )}
     </div>
   );
 }
@@ -244,6 +272,25 @@ export function Confirm({ title, act: verb, onAct, onClose, isDangerous = false,
   );
 }
 
+/** The head of a table, with a last column for buttons if its rows have any. */
+export function TableHead({ titles, hasActions }: {
+  titles: readonly string[];
+  hasActions: boolean;
+}): JSX.Element {
+  return (
+    <thead>
+      <tr>
+        {titles.map((title) => <th key={title} scope="col">{title}</th>)}
+        {hasActions && (
+          <th scope="col">
+            <span class="sr">Actions</span>
+          </th>
+        )}
+      </tr>
+    </thead>
+  );
+}
+
 /** The logo of Sallyport. */
 export function Mark(): JSX.Element {
   return (
@@ -251,5 +298,21 @@ export function Mark(): JSX.Element {
       <path class="outer" d="M6 27V13a10 10 0 0 1 20 0v14" />
       <path class="inner" d="M12 27V14a4 4 0 0 1 8 0v13z" />
     </svg>
+  );
+}
+
+/** A figure with its label, in a list of them. */
+export function Tile({ label, value, more, isBad = false }: {
+  label: string;
+  value: string;
+  more: string;
+  isBad?: boolean;
+}): JSX.Element {
+  return (
+    <div class="tile">
+      <dt>{label}</dt>
+      <dd class={isBad ? "bad" : ""}>{value}</dd>
+      <dd class="more">{more}</dd>
+    </div>
   );
 }

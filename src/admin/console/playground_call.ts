@@ -3,7 +3,10 @@
  *
  * @module
  */
-import { eventsOf, toRefused, tryOut } from "./client.ts";
+import type { ShapeName } from "../../config/shape.ts";
+import type { ProviderList } from "../provider_reports.ts";
+import { call, eventsOf, linesOf, toRefused, tryOut } from "./client.ts";
+import { CALL_FORMS, type Reading } from "./playground_forms.ts";
 
 /** Progress of the call so far. */
 export interface Course {
@@ -31,40 +34,95 @@ export interface Draft {
   readonly isStream: boolean;
 }
 
-/** The fields that are read from an answer, or from one event of it. */
-interface Completion {
-  readonly choices?: readonly {
-    readonly delta?: { readonly content?: string | null };
-    readonly message?: { readonly content?: string | null };
-  }[];
-  readonly usage?: { readonly completion_tokens?: number } | null;
-  readonly error?: { readonly message?: string };
-}
-
-function toBody({ model, message, isStream }: Draft): unknown {
-  return {
-    model,
-    messages: [{ role: "user", content: message }],
-    ...(isStream && { stream: true, stream_options: { include_usage: true } }),
-  };
-}
-
 /** Progress of a new call. */
 export const START: Course = { text: "", pieces: 0, isOver: false };
 
-function addEvent(course: Course, completion: Completion, nowMs: number): Course {
-  const [choice] = completion.choices ?? [];
-  const content = choice?.delta?.content ?? choice?.message?.content ?? "";
-  const tokens = completion.usage?.completion_tokens;
+function addReading(course: Course, { text, tokens, problem }: Reading, nowMs: number): Course {
   return {
     ...course,
-    text: course.text + content,
-    pieces: course.pieces + (content === "" ? 0 : 1),
-    ...(content !== "" && course.firstTokenMs === undefined && { firstTokenMs: nowMs }),
+    text: course.text + text,
+    pieces: course.pieces + (text === "" ? 0 : 1),
+    ...(text !== "" && course.firstTokenMs === undefined && { firstTokenMs: nowMs }),
     ...(tokens !== undefined && { tokens }),
-    ...(completion.error !== undefined &&
-      { problem: completion.error.message ?? "The stream broke off" }),
+    ...(problem !== undefined && { problem }),
   };
+}
+
+/** Reads the parts of a stream. `undefined` is the end of the stream. */
+type Parts = AsyncGenerator<Reading | undefined>;
+
+async function* readTexts(texts: AsyncGenerator<string>, shape: ShapeName): Parts {
+  for await (const text of texts) {
+    if (text === "[DONE]") yield undefined;
+    else {
+      const reading = CALL_FORMS[shape].read(JSON.parse(text));
+      yield reading;
+      if (reading.isEnd) yield undefined;
+    }
+  }
+}
+
+/** All bytes that are not printable text of JSON. */
+const BINARY = /[^\x20-\x7e]+/g;
+
+/** Reads AWS's frames as received, with dots for their binary parts. Their end is the stream's. */
+async function* readFrames(body: ReadableStream<Uint8Array>): Parts {
+  const reader = body.getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const text = Array.from(part.value, (byte) => String.fromCharCode(byte)).join("");
+    const shown = text.replace(BINARY, "·");
+    yield { text: shown, tokens: undefined, problem: undefined, isEnd: false };
+  }
+  yield undefined;
+}
+
+/** Returns the parts of an answer that is a stream; `undefined` for a plain answer. */
+function readStream({ headers, body }: Response, shape: ShapeName): Parts | undefined {
+  const type = headers.get("content-type") ?? "";
+  if (body === null) return undefined;
+  if (type.startsWith("text/event-stream")) return readTexts(eventsOf(body), shape);
+  if (type.startsWith("application/x-ndjson")) return readTexts(linesOf(body), shape);
+  return type.startsWith("application/vnd.amazon.eventstream") ? readFrames(body) : undefined;
+}
+
+async function findShape(provider: string): Promise<ShapeName> {
+  const { providers } = await call<ProviderList>("GET", "v1/providers");
+  return providers.find(({ name }) => name === provider)?.shape ?? "v1";
+}
+
+/** Makes the call, and yields its progress. @param elapsed Milliseconds since its start */
+async function* makeCall(
+  draft: Draft,
+  shape: ShapeName,
+  signal: AbortSignal,
+  elapsed: () => number,
+): AsyncGenerator<Course> {
+  const form = CALL_FORMS[shape];
+  const response = await tryOut({ ...draft, body: form.toBody(draft), signal });
+  const { status, headers } = response;
+  const requestId = headers.get("x-request-id") ?? undefined;
+  let course: Course = {
+    ...START,
+    status,
+    headersMs: elapsed(),
+    ...(requestId !== undefined && { requestId }),
+  };
+  yield course;
+  const parts = response.ok ? readStream(response, shape) : undefined;
+  if (!response.ok) course = { ...course, problem: (await toRefused(response)).message };
+  else if (parts === undefined) {
+    course = addReading(course, form.read(await response.json()), elapsed());
+  } else {
+    let isDone = false;
+    for await (const part of parts) {
+      if (part === undefined) isDone = true;
+      else yield course = addReading(course, part, elapsed());
+    }
+    if (!isDone && course.problem === undefined) {
+      course = { ...course, problem: "The stream ended without its end" };
+    }
+  }
+  yield course;
 }
 
 /** Makes the call, and reports its progress. */
@@ -73,45 +131,18 @@ export async function run(
   signal: AbortSignal,
   onChange: (course: Course) => void,
 ): Promise<void> {
-  const started = performance.now();
-  const elapsed = () => performance.now() - started;
-  const { provider, upstreamKey, gatewayKey } = draft;
   let course = START;
-  const update = (change: Course) => onChange(course = change);
+  let started = performance.now();
+  const elapsed = () => performance.now() - started;
   try {
-    const response = await tryOut({
-      provider,
-      upstreamKey,
-      gatewayKey,
-      body: toBody(draft),
-      signal,
-    });
-    const { status, headers } = response;
-    const requestId = headers.get("x-request-id") ?? undefined;
-    update({
-      ...course,
-      status,
-      headersMs: elapsed(),
-      ...(requestId !== undefined && { requestId }),
-    });
-    if (!response.ok) update({ ...course, problem: (await toRefused(response)).message });
-    else if (
-      headers.get("content-type")?.startsWith("text/event-stream") && response.body !== null
-    ) {
-      let isDone = false;
-      for await (const data of eventsOf(response.body)) {
-        if (data === "[DONE]") isDone = true;
-        else update(addEvent(course, JSON.parse(data), elapsed()));
-      }
-      if (!isDone && course.problem === undefined) {
-        update({ ...course, problem: "The stream ended without its end" });
-      }
-    } else update(addEvent(course, await response.json(), elapsed()));
+    const shape = await findShape(draft.provider);
+    started = performance.now();
+    for await (const next of makeCall(draft, shape, signal, elapsed)) onChange(course = next);
   } catch (error) {
     const problem = signal.aborted
       ? "Stopped"
       : `Cannot go on: ${error instanceof Error ? error.message : "the call broke off"}`;
-    update({ ...course, problem });
+    course = { ...course, problem };
   }
-  update({ ...course, totalMs: elapsed(), isOver: true });
+  onChange({ ...course, totalMs: elapsed(), isOver: true });
 }

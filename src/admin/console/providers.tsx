@@ -4,10 +4,11 @@
  * @module
  */
 import type { JSX } from "preact";
-import type { LiveReplica, LiveReport } from "../../observe/live/live_report.ts";
-import type { ProviderList } from "../api/providers.ts";
-import type { ProviderView } from "../provider_reports.ts";
+import type { LiveExchange, LiveReplica, LiveReport } from "../../observe/live/live_report.ts";
+import type { ProviderList, ProviderView } from "../provider_reports.ts";
 import { call } from "./client.ts";
+import { Failures, useFailures } from "./failures.tsx";
+import type { Scope } from "./fleet_switch.tsx";
 import { amount, duration, percent, plural } from "./format.ts";
 import { LimitUse } from "./limit_use.tsx";
 import { Pill, Problem, usePolled } from "./parts.tsx";
@@ -94,8 +95,9 @@ function MinuteSummary({ of, seconds }: { of: ProviderSummary; seconds: number }
   );
 }
 
-function Provider({ provider, limits, minute }: {
+function Provider({ provider, limits, minute, failures }: {
   provider: LiveReport["providers"][number];
+  failures: readonly LiveExchange[];
   limits: ProviderView | undefined;
   minute: Summary;
 }): JSX.Element {
@@ -107,6 +109,10 @@ function Provider({ provider, limits, minute }: {
         <Overall replicas={replicas} />
       </header>
       <MinuteSummary of={minute.of(name)} seconds={minute.seconds} />
+      <div>
+        <h3>Failures among the kept exchanges</h3>
+        <Failures exchanges={failures} filter={{ provider: name }} />
+      </div>
       <div>
         <h3>{replicas.length === 1 ? "Upstream" : "Replicas"}</h3>
         <ul class="replicas">
@@ -133,7 +139,7 @@ function Provider({ provider, limits, minute }: {
 
 function Engines({ health }: { health: LiveReport["health"] }): JSX.Element | null {
   const redis = health.redis as
-    | { isUp?: boolean; failures?: number; localDecisions?: number }
+    | { isUp: boolean; failures: number; localDecisions: number }
     | undefined;
   const workers = health.workers as readonly { pid: number; openExchanges: number }[] | undefined;
   if (redis === undefined && workers === undefined) return null;
@@ -146,7 +152,7 @@ function Engines({ health }: { health: LiveReport["health"] }): JSX.Element | nu
             <Pill kind={redis.isUp ? "good" : "bad"}>{redis.isUp ? "answers" : "away"}</Pill>
           </header>
           <p class="hint">
-            {plural(redis.failures ?? 0, "call")} failed; {redis.localDecisions ?? 0}{" "}
+            {plural(redis.failures, "call")} failed; {redis.localDecisions}{" "}
             limits were decided without it.
           </p>
         </section>
@@ -173,13 +179,14 @@ function Engines({ health }: { health: LiveReport["health"] }): JSX.Element | nu
 
 /** The view. */
 export function Providers(
-  { snapshot, store }: { snapshot: Snapshot; store: Store },
+  { snapshot, store, scope }: { snapshot: Snapshot; store: Store; scope: Scope },
 ): JSX.Element {
   const { report } = snapshot;
   const { value, error } = usePolled(
     () => call<ProviderList>("GET", "v1/providers"),
     [],
   );
+  const { failures, error: failed } = useFailures(snapshot, scope);
   const minute = store.summary(60);
   const limitsOf = (name: string) => value?.providers.find((each) => each.name === name);
   return (
@@ -189,7 +196,7 @@ export function Providers(
         Figures of the last minute. Latency is from a call's first byte to the last byte of its
         answer; only streams have a first token.
       </p>
-      <Problem error={error} />
+      <Problem error={error ?? failed} />
       <div class="cards">
         {report?.providers.map((provider) => (
           <Provider
@@ -197,6 +204,7 @@ export function Providers(
             provider={provider}
             limits={limitsOf(provider.name)}
             minute={minute}
+            failures={failures.filter((each) => each.provider === provider.name)}
           />
         ))}
       </div>

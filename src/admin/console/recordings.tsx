@@ -9,7 +9,7 @@ import type { RecordingList } from "../api/recordings.ts";
 import type { RecordingView } from "../recording_lists.ts";
 import { call, mayChange } from "./client.ts";
 import { ago, bytes, span } from "./format.ts";
-import { Confirm, Pill, Problem, usePolled } from "./parts.tsx";
+import { Confirm, Pill, Problem, TableHead, usePolled } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
 const KINDS = { running: "good", lost: "bad", complete: "quiet", broken: "warn" } as const;
@@ -85,16 +85,7 @@ function Table({ recordings, now, onStopOf }: {
   return (
     <div class="scroll" role="region" aria-label="Durable exchanges" tabIndex={0}>
       <table class="keys recordings">
-        <thead>
-          <tr>
-            {["Key", "State", "Call", "Size", "Began"].map((title) => (
-              <th key={title} scope="col">{title}</th>
-            ))}
-            <th scope="col">
-              <span class="sr">Actions</span>
-            </th>
-          </tr>
-        </thead>
+        <TableHead titles={["Key", "State", "Call", "Size", "Began"]} hasActions />
         <tbody>
           {recordings.map((each) => (
             <Row key={each.id} of={each} now={now} onStop={onStopOf(each)} />

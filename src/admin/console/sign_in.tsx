@@ -4,13 +4,36 @@
  * @module
  */
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { Refused, signIn } from "./client.ts";
+import { beginSignIn, listIssuers } from "./code_sign_in.ts";
 import { Field, Mark, Problem, useAct } from "./parts.tsx";
 
 const HINT = "Or a token of your identity provider. " +
-  "Kept in this page's memory: a reload forgets it";
+  "Kept for this tab only, until you sign out or close it";
 const WRONG = "This is not the admin token of the configuration, nor a token with a role here";
+
+/** A button for each issuer at which operators sign in. */
+function Issuers({ act }: { act: ReturnType<typeof useAct>["act"] }): JSX.Element | null {
+  const [names, setNames] = useState<readonly string[]>([]);
+  useEffect(() => void act(async () => setNames(await listIssuers())), []);
+  if (names.length === 0) return null;
+  return (
+    <div class="issuers">
+      {names.map((name) => (
+        <button
+          key={name}
+          type="button"
+          class="primary"
+          onClick={() => act(() => beginSignIn(name))}
+        >
+          Sign in with {name}
+        </button>
+      ))}
+      <p class="hint">or with a token</p>
+    </div>
+  );
+}
 
 /**
  * A form that signs an operator in. `reason` is the reason why the last session ended, shown above
@@ -39,6 +62,7 @@ export function SignIn(
       <form class="card" onSubmit={onSubmit}>
         <Mark />
         <h1>Sallyport</h1>
+        <Issuers act={act} />
         <input
           class="sr"
           aria-hidden="true"

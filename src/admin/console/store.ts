@@ -65,6 +65,8 @@ export interface Summary {
   /** Ends that concern only the caller, by their code. */
   readonly byCaller: ReadonlyMap<string, number>;
   readonly tokens: number;
+  /** The tokens among them that the gateway estimated. */
+  readonly estimatedTokens: number;
   readonly outputTokens: number;
   /** Sums of one provider, by its name. Its durations are known for the last minute. */
   of(provider: string): ProviderSummary;
@@ -147,6 +149,7 @@ export class Store {
           percentile(seconds.map(({ times }) => times[provider]?.[what] ?? []), share),
       }),
       tokens: sum(seconds.map(({ tokens }) => tokens)),
+      estimatedTokens: sum(seconds.map(({ estimatedTokens }) => estimatedTokens)),
       outputTokens: sum(seconds.map(({ outputTokens }) => outputTokens)),
       percentile: (what, share) =>
         percentile(seconds.map((second): Durations => second[what]), share),

@@ -4,11 +4,16 @@
  * @module
  */
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import type { ProviderList } from "../provider_reports.ts";
+import { useAddress } from "./address.ts";
+import { call } from "./client.ts";
 import { Chart, type Line } from "./chart.tsx";
-import { amount, duration, percent, plural, words } from "./format.ts";
-import { CopyText } from "./parts.tsx";
-import type { Snapshot, Store, Summary } from "./store.ts";
+import { toExchanges } from "./exchange_filter.ts";
+import { type FailureGroup, groupFailures, Reason, toEndFilter, useFailures } from "./failures.tsx";
+import type { Scope } from "./fleet_switch.tsx";
+import { amount, duration, estimated, percent, plural, words } from "./format.ts";
+import { CopyText, Problem, Tile, usePolled } from "./parts.tsx";
+import type { Point, Snapshot, Store, Summary } from "./store.ts";
 
 const RATE: readonly Line[] = [
   { label: "exchanges", color: 1, isFilled: true, read: (point) => point.exchanges },
@@ -31,21 +36,6 @@ const OPEN: readonly Line[] = [
   { label: "streams", color: 1, isFilled: true, read: (point) => point.openStreams },
   { label: "exchanges", color: 2, read: (point) => point.openExchanges },
 ];
-
-function Tile({ label, value, more, isBad = false }: {
-  label: string;
-  value: string;
-  more: string;
-  isBad?: boolean;
-}): JSX.Element {
-  return (
-    <div class="tile">
-      <dt>{label}</dt>
-      <dd class={isBad ? "bad" : ""}>{value}</dd>
-      <dd class="more">{more}</dd>
-    </div>
-  );
-}
 
 function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"] }): JSX.Element {
   const perSecond = (count: number) => amount(count / minute.seconds);
@@ -74,7 +64,7 @@ function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"]
       />
       <Tile
         label="Tokens"
-        value={`${perSecond(minute.tokens)}/s`}
+        value={estimated(`${perSecond(minute.tokens)}/s`, minute.estimatedTokens > 0)}
         more={`${perSecond(minute.outputTokens)}/s output`}
       />
       <Tile
@@ -91,9 +81,11 @@ function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"]
   );
 }
 
-function Codes({ title, counts, none }: {
+function Codes({ title, counts, groups, none }: {
   title: string;
   counts: ReadonlyMap<string, number>;
+  /** Failures among the kept exchanges, which can be older than the counts. */
+  groups: readonly FailureGroup[];
   none: string;
 }): JSX.Element {
   const codes = [...counts].sort(([, one], [, other]) => other - one);
@@ -108,9 +100,12 @@ function Codes({ title, counts, none }: {
         <ul class="bars">
           {codes.slice(0, 8).map(([code, count]) => (
             <li key={code}>
-              <span>{words(code)}</span>
+              <a href={toExchanges(toEndFilter(code))}>{words(code)}</a>
               <b>{amount(count)}</b>
               <i style={{ width: `${Math.max(1, count / most * 100)}%` }} />
+              {groups.filter(({ end }) => end === code).map((group) => (
+                <Reason key={code} of={group} filter={{}} />
+              ))}
             </li>
           ))}
           {codes.length > 8 && <li class="hint">and {codes.length - 8} more</li>}
@@ -120,11 +115,25 @@ function Codes({ title, counts, none }: {
   );
 }
 
-function toExample(report: Snapshot["report"]): string {
+/**
+ * Returns the arguments of curl that reach a provider: the URL that the start printed, and the host
+ * to name if no provider has the address of the listener itself.
+ */
+function toTarget({ listeners, providers }: ProviderList, hosts: readonly string[]): string[] {
+  const [url] = providers.flatMap(({ urls }) => urls);
+  if (url !== undefined) return [url];
+  const [address = ""] = hosts;
+  const [host = "", ...path] = address.replace("*", "any").split("/");
+  const prefix = path.map((segment) => `/${segment}`).join("");
+  return listeners.slice(0, 1).flatMap((origin) => [`${origin}${prefix}/v1`, `-H "Host: ${host}"`]);
+}
+
+function toExample(list: ProviderList, report: Snapshot["report"]): string {
   const hosts = report?.providers.flatMap(({ hosts }) => hosts) ?? [];
-  const host = hosts.find((each) => !each.includes("*")) ?? "your-gateway.example";
+  const [url, ...more] = toTarget(list, hosts);
   return [
-    `curl http://${host}/v1/chat/completions \\`,
+    `curl ${url}/chat/completions \\`,
+    ...more.map((each) => `  ${each} \\`),
     `  -H "Authorization: Bearer $UPSTREAM_KEY" \\`,
     `  -H "Gateway-Auth: Bearer $GATEWAY_KEY" \\`,
     `  -H "Content-Type: application/json" \\`,
@@ -133,6 +142,7 @@ function toExample(report: Snapshot["report"]): string {
 }
 
 function FirstSteps({ report }: { report: Snapshot["report"] }): JSX.Element {
+  const { value, error } = usePolled(() => call<ProviderList>("GET", "v1/providers"), []);
   return (
     <section class="card steps">
       <h2>No exchange yet</h2>
@@ -144,7 +154,8 @@ function FirstSteps({ report }: { report: Snapshot["report"] }): JSX.Element {
         </li>
         <li>
           Send a call, by <a href="#playground">the playground</a> here or from a terminal:
-          <CopyText label="A first call" text={toExample(report)} />
+          <Problem error={error} />
+          {value !== undefined && <CopyText label="A first call" text={toExample(value, report)} />}
         </li>
         <li>Return to this page: it shows every exchange within a second.</li>
       </ol>
@@ -152,23 +163,61 @@ function FirstSteps({ report }: { report: Snapshot["report"] }): JSX.Element {
   );
 }
 
+/** Times that the charts can show. Seconds. */
+const MINUTE_S = 60;
+const LONGEST_S = 300;
+const RANGES_S: readonly number[] = [MINUTE_S, LONGEST_S];
+
 const NO_ERRORS = "None. " +
   "Answers that the gateway or a provider failed to send are shown here by their codes.";
 const NO_REFUSALS = "None. " +
   "Refusals, a provider's 4xx and callers that left show here; they are no errors.";
 
+/** The charts, and the failures by code. */
+function Charts({ points, theme, all, groups }: {
+  points: readonly Point[];
+  theme: string;
+  all: Summary;
+  groups: readonly FailureGroup[];
+}): JSX.Element {
+  const chart = { points, theme };
+  return (
+    <div class="charts">
+      <Chart title="Exchanges per second" lines={RATE} format={amount} {...chart} />
+      <Chart title="Latency" lines={LATENCY} format={duration} {...chart} />
+      <Chart title="Time to first token" lines={FIRST_TOKEN} format={duration} {...chart} />
+      <Chart title="Tokens per second" lines={TOKENS} format={amount} {...chart} />
+      <Chart title="Open at once" lines={OPEN} format={amount} {...chart} />
+      <Codes
+        title="Errors by code"
+        counts={all.byError}
+        groups={groups}
+        none={NO_ERRORS}
+      />
+      <Codes
+        title="Callers' own by code"
+        counts={all.byCaller}
+        groups={groups}
+        none={NO_REFUSALS}
+      />
+    </div>
+  );
+}
+
 /** The view. */
-export function Traffic({ snapshot, store, theme }: {
+export function Traffic({ snapshot, store, theme, scope }: {
   snapshot: Snapshot;
   store: Store;
   theme: string;
+  scope: Scope;
 }): JSX.Element {
-  const [seconds, setSeconds] = useState(300);
+  const [{ seconds: text }, setParts] = useAddress("traffic", ["seconds"]);
+  const seconds = RANGES_S.find((each) => String(each) === text) ?? LONGEST_S;
+  const { failures } = useFailures(snapshot, scope);
+  const groups = groupFailures(failures);
   const { report, points, exchanges } = snapshot;
   const all = store.summary(300);
-  const shown = points.slice(-seconds);
   const isEmpty = exchanges.length === 0 && all.exchanges === 0 && report?.openExchanges === 0;
-  const chart = { points: shown, theme };
   return (
     <>
       <h1 class="sr">Traffic</h1>
@@ -181,35 +230,19 @@ export function Traffic({ snapshot, store, theme }: {
               data.
             </span>
             <div class="segments" role="group" aria-label="How far back">
-              {[60, 300].map((each) => (
+              {RANGES_S.map((each) => (
                 <button
                   type="button"
                   key={each}
                   aria-pressed={seconds === each}
-                  onClick={() => setSeconds(each)}
+                  onClick={() => setParts({ seconds: each === LONGEST_S ? "" : String(each) })}
                 >
                   {each / 60} min
                 </button>
               ))}
             </div>
           </div>
-          <div class="charts">
-            <Chart title="Exchanges per second" lines={RATE} format={amount} {...chart} />
-            <Chart title="Latency" lines={LATENCY} format={duration} {...chart} />
-            <Chart title="Time to first token" lines={FIRST_TOKEN} format={duration} {...chart} />
-            <Chart title="Tokens per second" lines={TOKENS} format={amount} {...chart} />
-            <Chart title="Open at once" lines={OPEN} format={amount} {...chart} />
-            <Codes
-              title="Errors by code"
-              counts={all.byError}
-              none={NO_ERRORS}
-            />
-            <Codes
-              title="Callers' own by code"
-              counts={all.byCaller}
-              none={NO_REFUSALS}
-            />
-          </div>
+          <Charts points={points.slice(-seconds)} theme={theme} all={all} groups={groups} />
         </>
       )}
     </>

@@ -4,23 +4,31 @@
  * @module
  */
 import type { JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { axisOf, colorsOf } from "./chart.tsx";
-import type { TimePart } from "../../usage/query.ts";
+import { estimated } from "./format.ts";
+import { axisOf, colorsOf, swatchesIn, usePlot } from "./chart.tsx";
+import type { TimeDimension } from "../../usage/query.ts";
 import { MAX_SERIES, type Series } from "./usage_data.ts";
 
 const HEIGHT = 220;
 
-const FORMATS: Readonly<Record<TimePart, Intl.DateTimeFormatOptions>> = {
+const FORMATS: Readonly<Record<TimeDimension, Intl.DateTimeFormatOptions>> = {
   hour: { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
   day: { month: "short", day: "numeric" },
   month: { month: "short", year: "numeric" },
 };
 
 /** Returns the display name of an hour, day or month. */
-export function bucketLabel(name: string, step: TimePart): string {
+export function bucketLabel(name: string, step: TimeDimension): string {
   return new Date(name).toLocaleString("en", { ...FORMATS[step], timeZone: "UTC" });
+}
+
+/** Returns the value of a series in a bucket. Each series has a value for each bucket. */
+function valueAt(values: readonly number[], bucket: number): number {
+  const value = values[bucket];
+  if (value === undefined) throw new Error(`Cannot draw the chart: no value in bucket ${bucket}`);
+  return value;
 }
 
 /** Adds up the series as a stack: uPlot draws the highest first, and each lower one over it. */
@@ -28,7 +36,7 @@ function toStack(series: readonly Series[], length: number): number[][] {
   const stack: number[][] = [];
   let below: readonly number[] = Array.from({ length }, () => 0);
   for (const { values } of series) {
-    const upTo = below.map((value, index) => value + (values[index] ?? 0));
+    const upTo = below.map((value, index) => value + valueAt(values, index));
     stack.unshift(upTo);
     below = upTo;
   }
@@ -37,7 +45,7 @@ function toStack(series: readonly Series[], length: number): number[][] {
 
 interface Drawn {
   readonly buckets: readonly string[];
-  readonly step: TimePart;
+  readonly step: TimeDimension;
   readonly series: readonly Series[];
   readonly format: (value: number) => string;
 }
@@ -101,26 +109,16 @@ export function UsageChart(
   { title, theme, ...drawn }: Drawn & { title: string; theme: string },
 ): JSX.Element {
   const { buckets, step, series, format } = drawn;
-  const home = useRef<HTMLDivElement>(null);
   const legend = useRef<HTMLUListElement>(null);
-  const plot = useRef<uPlot | undefined>(undefined);
   const heading = useId();
   const [under, setUnder] = useState<number | undefined>(undefined);
-  useEffect(() => {
-    const element = home.current;
-    if (element === null) return;
-    const swatches = () => Array.from(legend.current?.querySelectorAll("i") ?? []);
-    const made = plot.current = create(element, drawn, swatches, setUnder);
-    const observer = new ResizeObserver(() =>
-      made.setSize({ width: element.clientWidth, height: HEIGHT })
-    );
-    observer.observe(element);
-    return () => {
-      observer.disconnect();
-      made.destroy();
-    };
-  }, [buckets, series, format]);
-  useEffect(() => plot.current?.redraw(false), [theme]);
+  const swatches = () => swatchesIn(legend.current);
+  const { home } = usePlot(
+    (element) => create(element, drawn, swatches, setUnder),
+    [buckets, series, format],
+    { height: HEIGHT, theme },
+  );
+  // The pointer can be in a bucket of an earlier, longer chart.
   const at = under === undefined ? undefined : buckets[under];
   return (
     <section class="card usage-chart" aria-labelledby={heading}>
@@ -132,11 +130,15 @@ export function UsageChart(
       </header>
       <div class="plot" ref={home} aria-hidden="true" />
       <ul class="legend" ref={legend} aria-label="Series">
-        {series.map(({ id, label, isOther, values }, index) => (
+        {series.map(({ id, label, isOther, isEstimated, values }, index) => (
           <li key={id}>
             <i class={isOther || index >= MAX_SERIES ? "series-other" : `series-${index + 1}`} />
             <span class="label">{label}</span>{" "}
-            <b>{format(under === undefined ? sumOf(values) : values[under] ?? 0)}</b>
+            <b>
+              {under === undefined || at === undefined
+                ? estimated(format(sumOf(values)), isEstimated)
+                : format(valueAt(values, under))}
+            </b>
           </li>
         ))}
       </ul>

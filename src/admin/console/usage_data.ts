@@ -5,7 +5,7 @@
  */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "./client.ts";
-import type { TimePart } from "../../usage/query.ts";
+import type { TimeDimension } from "../../usage/query.ts";
 import type { UsageLine, UsageReport } from "../../usage/report.ts";
 import { toReportCsv } from "../../usage/report_csv.ts";
 import type { UsageSums } from "../../usage/sums.ts";
@@ -19,6 +19,7 @@ import {
   toPeriod,
   toTableQuery,
   toUnpricedQuery,
+  valueOf,
 } from "./usage_query.ts";
 
 /** Number of series with their own colour. */
@@ -48,6 +49,8 @@ export interface Series {
   readonly id: string;
   readonly label: string;
   readonly isOther: boolean;
+  /** True if its tokens are estimated in part. */
+  readonly isEstimated: boolean;
   readonly values: readonly number[];
 }
 
@@ -57,7 +60,7 @@ export function amountOf(sums: UsageSums, measure: Measure): number {
 }
 
 /** Returns the names of a range's hours, days or months, as in reports. */
-export function toBuckets({ from, to }: UsageReport, step: TimePart): string[] {
+export function toBuckets({ from, to }: UsageReport, step: TimeDimension): string[] {
   const names: string[] = [];
   const end = Date.parse(to);
   const date = new Date(from);
@@ -83,25 +86,27 @@ export function toSeries(
   const [step = "day"] = report.by;
   const found = new Map<
     string,
-    { id: string; label: string; isOther: boolean; values: number[]; sum: number }
+    Series & { isEstimated: boolean; values: number[]; sum: number }
   >();
   for (const row of report.rows) {
-    const name = row[by] ?? "";
+    const name = valueOf(row, by);
     let series = found.get(name);
     if (series === undefined) {
       series = {
         id: name,
         label: labelOf(row, by),
         isOther: name === OTHER,
+        isEstimated: false,
         values: buckets.map(() => 0),
         sum: 0,
       };
       found.set(name, series);
     }
-    const index = indexes.get(row[step] ?? "");
+    const index = indexes.get(valueOf(row, step));
     const amount = amountOf(row, measure);
     if (index !== undefined) series.values[index] = amount;
     series.sum += amount;
+    if (measure !== "requests" && row.estimated > 0) series.isEstimated = true;
   }
   return [...found.values()].sort((one, other) =>
     Number(one.isOther) - Number(other.isOther) || other.sum - one.sum

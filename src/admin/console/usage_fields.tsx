@@ -4,7 +4,7 @@
  * @module
  */
 import type { JSX } from "preact";
-import type { TimePart } from "../../usage/query.ts";
+import type { TimeDimension } from "../../usage/query.ts";
 import {
   type Dimension,
   DIMENSION_NAMES,
@@ -24,12 +24,13 @@ interface FieldProps {
 }
 
 /** Steps of the chart; `undefined` for the step that fits. */
-const STEPS: readonly [step: TimePart | undefined, title: string, ranges: readonly Range[]][] = [
-  [undefined, "Automatic step", ["24h", "7d", "30d", "90d", "12m", "custom"]],
-  ["hour", "By hour", ["24h", "7d", "custom"]],
-  ["day", "By day", ["7d", "30d", "90d", "12m", "custom"]],
-  ["month", "By month", ["90d", "12m", "custom"]],
-];
+const STEPS: readonly [step: TimeDimension | undefined, title: string, ranges: readonly Range[]][] =
+  [
+    [undefined, "Automatic step", ["24h", "7d", "30d", "90d", "12m", "custom"]],
+    ["hour", "By hour", ["24h", "7d", "custom"]],
+    ["day", "By day", ["7d", "30d", "90d", "12m", "custom"]],
+    ["month", "By month", ["90d", "12m", "custom"]],
+  ];
 
 /** Fields of a range: a recent time or two days, and the step. */
 export function RangeFields({ shown, onShown }: FieldProps): JSX.Element {

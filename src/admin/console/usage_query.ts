@@ -3,8 +3,9 @@
  *
  * @module
  */
-import type { TimePart, UsageOrder } from "../../usage/query.ts";
+import type { TimeDimension, UsageDimension, UsageOrder } from "../../usage/query.ts";
 import type { UsageLine } from "../../usage/report.ts";
+import type { AddressParts } from "./address.ts";
 
 /** Dimensions of usage, with their titles. Drilling down follows this order. */
 export const DIMENSIONS = {
@@ -50,7 +51,7 @@ export interface Shown {
   readonly first: string;
   readonly last: string;
   /** Step of the chart; `undefined` for the step that fits the range. */
-  readonly step: TimePart | undefined;
+  readonly step: TimeDimension | undefined;
   readonly by: Dimension;
   /** The second dimension. `time` is the step. */
   readonly then: Dimension | "time" | undefined;
@@ -63,7 +64,7 @@ export interface Shown {
 export interface Period {
   readonly from: number;
   readonly to: number;
-  readonly step: TimePart;
+  readonly step: TimeDimension;
 }
 
 const HOUR_MS = 3_600_000;
@@ -95,6 +96,94 @@ export function newShown(now: number): Shown {
   };
 }
 
+/** Names of the parts of the view's address. `keyName` is the display name of `key`. */
+export const PART_NAMES = [
+  "range",
+  "first",
+  "last",
+  "step",
+  "by",
+  "then",
+  "measure",
+  "sort",
+  "keyName",
+  "team",
+  "key",
+  "model",
+  "provider",
+  "operation",
+] as const;
+
+/** The parts of the view's address. */
+export type ShownParts = AddressParts<typeof PART_NAMES[number]>;
+
+/** The dimensions that can be filtered. */
+const NARROWING = ["team", "key", "model", "provider", "operation"] as const;
+/** All sums that rows can be ordered by: the compiler names a missing one. */
+const ORDERS = Object.keys(
+  {
+    tokens: true,
+    cost: true,
+    requests: true,
+    input: true,
+    cached: true,
+    output: true,
+    reasoning: true,
+    failed: true,
+    estimated: true,
+    unpriced: true,
+  } satisfies Readonly<Record<UsageOrder, true>>,
+) as UsageOrder[];
+const STEPS: readonly TimeDimension[] = ["hour", "day", "month"];
+
+/** Finds a text among the allowed ones. */
+const oneOf = <T extends string>(all: readonly T[], text: string | undefined): T | undefined =>
+  all.find((each) => each === text);
+
+const isDay = (text: string | undefined): text is string =>
+  /^\d{4}-\d\d-\d\d$/.test(text ?? "") && !Number.isNaN(Date.parse(text ?? ""));
+
+/** Reads the state from an address. Parts that are missing or unknown are as in `initial`. */
+export function readShown(parts: ShownParts, initial: Shown): Shown {
+  const { first, last, keyName } = parts;
+  const measure = oneOf(Object.keys(MEASURES) as Measure[], parts.measure) ?? initial.measure;
+  const narrowed = NARROWING.flatMap((name) => {
+    const value = parts[name];
+    const label = name === "key" ? keyName ?? value : value;
+    return value === undefined || label === undefined ? [] : [[name, { value, label }]];
+  });
+  return {
+    range: oneOf(Object.keys(RANGES) as Range[], parts.range) ?? initial.range,
+    first: isDay(first) ? first : initial.first,
+    last: isDay(last) ? last : initial.last,
+    step: oneOf(STEPS, parts.step),
+    by: oneOf(DIMENSION_NAMES, parts.by) ?? initial.by,
+    then: oneOf([...DIMENSION_NAMES, "time"], parts.then),
+    narrowed: Object.fromEntries(narrowed),
+    measure,
+    sort: oneOf(ORDERS, parts.sort) ?? measure,
+  };
+}
+
+/** Returns the state as the parts of an address, without those of the initial state. */
+export function toShownParts(shown: Shown, initial: Shown): ShownParts {
+  const { range, first, last, step, by, then, measure, sort, narrowed } = shown;
+  const isCustom = range === "custom";
+  const values = NARROWING.map((name) => [name, narrowed[name]?.value]);
+  const { key } = narrowed;
+  return {
+    ...(range !== initial.range && { range }),
+    ...(isCustom && { first, last }),
+    ...(step !== undefined && { step }),
+    by,
+    ...(then !== undefined && { then }),
+    ...(measure !== initial.measure && { measure }),
+    ...(sort !== measure && { sort }),
+    ...Object.fromEntries(values.filter(([, value]) => value !== undefined)),
+    ...(key !== undefined && key.label !== key.value && { keyName: key.label }),
+  };
+}
+
 function startOf({ range, first }: Shown, now: number): number {
   if (range === "custom") return Date.parse(first);
   if (range === "24h") return Math.floor(now / HOUR_MS) * HOUR_MS - 23 * HOUR_MS;
@@ -103,7 +192,7 @@ function startOf({ range, first }: Shown, now: number): number {
   return Math.floor(now / DAY_MS) * DAY_MS - ((DAYS[range] ?? 1) - 1) * DAY_MS;
 }
 
-function fittingStep({ range }: Shown, length: number, age: number): TimePart {
+function fittingStep({ range }: Shown, length: number, age: number): TimeDimension {
   if (range === "24h") return "hour";
   if (range === "12m") return "month";
   if (range !== "custom") return "day";
@@ -167,9 +256,14 @@ export function dimensionsOf({ by, then }: Shown): Dimension[] {
   return then === undefined || then === "time" ? [by] : [by, then];
 }
 
+/** Returns a line's value of a dimension. Empty if the report is not by this dimension. */
+export function valueOf(line: UsageLine, dimension: UsageDimension): string {
+  return line[dimension] ?? "";
+}
+
 /** Returns the display text of a dimension's value. */
 export function labelOf(line: UsageLine, dimension: Dimension): string {
-  return (dimension === "key" ? line.name : undefined) ?? line[dimension] ?? "";
+  return (dimension === "key" ? line.name : undefined) ?? valueOf(line, dimension);
 }
 
 /** Returns the next dimension to drill down to: the first that is not filtered or shown yet. */
@@ -189,7 +283,7 @@ export function drillDown(shown: Shown, line: UsageLine): Shown {
   if (by === undefined) return shown;
   const more = dimensionsOf(shown).map((dimension) => [
     dimension,
-    { value: line[dimension] ?? "", label: labelOf(line, dimension) },
+    { value: valueOf(line, dimension), label: labelOf(line, dimension) },
   ]);
   const then = shown.then === "time" ? "time" : undefined;
   return { ...shown, narrowed: { ...shown.narrowed, ...Object.fromEntries(more) }, by, then };

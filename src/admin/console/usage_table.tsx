@@ -5,7 +5,7 @@
  * @module
  */
 import type { JSX } from "preact";
-import { amount, percent } from "./format.ts";
+import { amount, cost, ESTIMATED, percent } from "./format.ts";
 import type { UsageOrder } from "../../usage/query.ts";
 import type { UsageLine } from "../../usage/report.ts";
 import type { UsageSums } from "../../usage/sums.ts";
@@ -18,6 +18,7 @@ import {
   labelOf,
   MEASURES,
   nextDimension,
+  valueOf,
 } from "./usage_query.ts";
 
 /** Columns of numbers, with their titles. */
@@ -46,21 +47,6 @@ const ESTIMATES: Readonly<Partial<Record<keyof UsageSums, (sums: UsageSums) => n
   tokens: estimatedTokens,
 };
 
-/** Formats an amount of money. An amount above zero is never shown as zero. */
-export function cost(value: number): string {
-  if (value > 0 && value < 0.0001) return "<0.0001";
-  const digits = value === 0 || value >= 1 ? 2 : 4;
-  return value.toLocaleString("en", {
-    minimumFractionDigits: digits,
-    maximumFractionDigits: digits,
-  });
-}
-
-/** Formats a share. A share above zero is never shown as zero. */
-export function shareText(share: number): string {
-  return share > 0 && share < 0.0005 ? "<0.1 %" : percent(share);
-}
-
 /**
  * The mark of an amount that includes estimated tokens. In rows of earlier versions their number is
  * unknown.
@@ -73,7 +59,11 @@ function Estimated({ of: sums, part, toText }: {
   const isKnown = estimatedTokens(sums) > 0; // in a report by class, they are all that is known
   if (sums.estimated === 0 && !isKnown) return null;
   if (isKnown && part === 0) return null;
-  return <abbr title={`${isKnown ? toText(part) : "in part"} estimated by the gateway`}>~</abbr>;
+  return (
+    <abbr title={`${isKnown ? toText(part) : "in part"} estimated by the gateway`}>
+      {ESTIMATED}
+    </abbr>
+  );
 }
 
 /** The mark of a cost that is a lower bound, because something has no price. */
@@ -97,17 +87,23 @@ export function Cost({ of: sums }: { of: UsageSums }): JSX.Element {
   );
 }
 
-function Numbers({ of: sums }: { of: UsageSums }): JSX.Element {
+function Numbers(
+  { of: sums, currency }: { of: UsageSums; currency: string },
+): JSX.Element {
   return (
     <>
-      <td class="number">
+      <td class="number" data-label={`Cost ${currency}`}>
         <Cost of={sums} />
       </td>
-      {COLUMNS.map(([name]) => {
+      {COLUMNS.map(([name, title]) => {
         const value = Number(sums[name]);
         const part = ESTIMATES[name]?.(sums);
         return (
-          <td key={name} class={`number${name === "failed" && value > 0 ? " failed" : ""}`}>
+          <td
+            key={name}
+            data-label={title}
+            class={`number${name === "failed" && value > 0 ? " failed" : ""}`}
+          >
             {part !== undefined && <Estimated of={sums} part={part} toText={amount} />}
             {amount(value)}
           </td>
@@ -119,8 +115,8 @@ function Numbers({ of: sums }: { of: UsageSums }): JSX.Element {
 
 function Share({ of: share }: { of: number }): JSX.Element {
   return (
-    <td class="number share">
-      <span>{shareText(share)}</span>
+    <td class="number share" data-label="Share">
+      <span>{percent(share)}</span>
       {share > 0 && <i style={{ width: `${Math.max(share * 100, 1)}%` }} />}
     </td>
   );
@@ -242,9 +238,9 @@ export function UsageTable({ data, rows, order, onSort, onOpen }: {
                   onOpen={canOpen ? () => onOpen(line) : undefined}
                 />
               ))}
-              {then === "time" && <td class="time">{bucketLabel(line[step] ?? "", step)}</td>}
+              {then === "time" && <td class="time">{bucketLabel(valueOf(line, step), step)}</td>}
               <Share of={whole === 0 ? 0 : amountOf(line, measure) / whole} />
-              <Numbers of={line} />
+              <Numbers of={line} currency={data.table.currency} />
             </tr>
           ))}
         </tbody>
@@ -252,7 +248,7 @@ export function UsageTable({ data, rows, order, onSort, onOpen }: {
           <tr>
             <th scope="row" colSpan={dimensions.length + (then === "time" ? 1 : 0)}>Total</th>
             <Share of={whole === 0 ? 0 : 1} />
-            <Numbers of={totals} />
+            <Numbers of={totals} currency={data.table.currency} />
           </tr>
         </tfoot>
       </table>

@@ -4,10 +4,11 @@
  * @module
  */
 import type { JSX } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useAddress } from "./address.ts";
 import { BudgetGauges } from "./budget_gauges.tsx";
 import { fetchFile } from "./client.ts";
-import { amount } from "./format.ts";
+import { amount, cost, ESTIMATED, estimated, percent } from "./format.ts";
 import { Problem, useAct } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 import type { UsageLine } from "../../usage/report.ts";
@@ -31,38 +32,48 @@ import {
   labelOf,
   MEASURES,
   newShown,
+  PART_NAMES,
+  readShown,
   type Shown,
+  type ShownParts,
   toExportQuery,
+  toShownParts,
 } from "./usage_query.ts";
-import { cost, estimatedTokens, type Order, shareText, UsageTable } from "./usage_table.tsx";
+import { estimatedTokens, type Order, UsageTable } from "./usage_table.tsx";
 
 /** Number of rows shown at first. */
 const SHOWN_AT_ONCE = 50;
 /** Names in place of a team. */
 const NO_TEAM: readonly string[] = ["(none)", "(removed)", "(identity tokens)"];
 
-/** State of the view when it was last left, to be restored on return. */
-let left: Shown | undefined;
+/** Address of the view when it was last left, to be restored on return. */
+let left: ShownParts | undefined;
 
 function Tiles({ of: data }: { of: UsageData }): JSX.Element {
   const { totals, currency } = data.table;
-  const { requests, tokens, input, output, estimated, failed } = totals;
-  const mark = estimated > 0 ? "~" : "";
+  const { requests, tokens, input, output, failed } = totals;
+  const isEstimated = totals.estimated > 0;
   const known = estimatedTokens(totals);
   // Rows of earlier versions have only the number of calls.
-  const share = known > 0 ? known / tokens : estimated / Math.max(requests, 1);
-  const calls = `${amount(estimated)} calls`;
+  const share = known > 0 ? known / tokens : totals.estimated / Math.max(requests, 1);
+  const calls = `${amount(totals.estimated)} calls`;
   const bound = totals.costIsPartial ? ">= " : "";
-  const spent = totals.cost === null ? "–" : bound + mark + cost(Number(totals.cost));
+  const spent = totals.cost === null
+    ? "–"
+    : bound + estimated(cost(Number(totals.cost)), isEstimated);
   const tiles: [label: string, value: string, more: string][] = [
     [
       `Cost ${currency}`,
       spent,
       totals.costIsPartial ? "a part has no price" : "by current prices",
     ],
-    ["Tokens", mark + amount(tokens), `${amount(input)} input, ${amount(output)} output`],
+    [
+      "Tokens",
+      estimated(amount(tokens), isEstimated),
+      `${amount(input)} input, ${amount(output)} output`,
+    ],
     ["Calls", amount(requests), `${amount(failed)} failed`],
-    ["Estimated", shareText(share), known > 0 ? `${amount(known)} tokens, ${calls}` : calls],
+    ["Estimated", percent(share), known > 0 ? `${amount(known)} tokens, ${calls}` : calls],
   ];
   return (
     <dl class="tiles usage-tiles">
@@ -79,8 +90,8 @@ function Tiles({ of: data }: { of: UsageData }): JSX.Element {
 
 /** Describes the estimated share of calls, tokens and money, if it is known. */
 function tellEstimated(totals: UsageSums): string {
-  const { estimated, requests, tokens, estimatedCost } = totals;
-  const calls = `the tokens of ${amount(estimated)} of ${amount(requests)} calls`;
+  const { requests, tokens, estimatedCost } = totals;
+  const calls = `the tokens of ${amount(totals.estimated)} of ${amount(requests)} calls`;
   const known = estimatedTokens(totals);
   if (known === 0) {
     return `${calls}. Earlier versions did not count how many tokens these are.`;
@@ -106,7 +117,8 @@ function Hints({ of: data }: { of: UsageData }): JSX.Element {
       )}
       {totals.estimated > 0 && (
         <p class="hint">
-          ~ marks amounts with tokens that the gateway estimated, because the provider stated none:
+          {ESTIMATED}{" "}
+          marks amounts with tokens that the gateway estimated, because the provider stated none:
           {" "}
           {tellEstimated(totals)}
         </p>
@@ -250,17 +262,38 @@ function Report({ data, theme, onShown }: {
   );
 }
 
+/**
+ * The state of the view in the page's address, and a function that changes it. `isChosen` is false
+ * for an address without a state, before the first change.
+ */
+function useShown(): [shown: Shown, onShown: (shown: Shown) => void, isChosen: boolean] {
+  const [initial] = useState(() => newShown(Date.now()));
+  const [parts, setParts] = useAddress("usage", PART_NAMES);
+  const isChosen = Object.keys(parts).length > 0;
+  const read = readShown(parts, initial);
+  const shown = useRef(read);
+  // The same state stays the same object, so that nothing is loaded again.
+  if (JSON.stringify(shown.current) !== JSON.stringify(read)) shown.current = read;
+  const onShown = (next: Shown) => setParts(toShownParts(next, initial));
+  useEffect(() => {
+    if (!isChosen && left !== undefined) setParts(left);
+  }, []);
+  useEffect(() => {
+    if (isChosen) left = parts;
+  }, [parts]);
+  return [shown.current, onShown, isChosen];
+}
+
 /** The view. */
 export function Usage(
   { snapshot, theme }: { snapshot: Snapshot; theme: string },
 ): JSX.Element {
   const now = snapshot.report?.now ?? Date.now();
-  const [shown, setShown] = useState<Shown>(() => left ?? newShown(Date.now()));
+  const [shown, onShown, isChosen] = useShown();
   const { data, error, isLoading } = useUsage(shown);
-  const onShown = (next: Shown) => setShown(left = next);
   useEffect(() => {
     // If no key has a team, groups by key.
-    if (data === undefined || left !== undefined) return;
+    if (data === undefined || isChosen) return;
     const isTold = data.table.rows.some(({ team }) => !NO_TEAM.includes(team ?? ""));
     onShown(isTold ? shown : { ...shown, by: "key" });
   }, [data]);

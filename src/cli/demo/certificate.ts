@@ -43,7 +43,8 @@ function toBytes(address: string): Buffer {
   const [head = "", tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split("::");
   const groupsOf = (text = "") =>
     text === "" ? [] : text.split(":").map((group) => parseInt(group, 16));
-  const [before, after] = [groupsOf(head), groupsOf(tail)];
+  const before = groupsOf(head);
+  const after = groupsOf(tail);
   const groups = [...before, ...Array<number>(8 - before.length - after.length).fill(0), ...after];
   return Buffer.from(groups.flatMap((group) => [group >> 8, group & 0xff]));
 }

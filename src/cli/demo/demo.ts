@@ -23,6 +23,7 @@ import {
 import type { Listener, ListenOptions, Serve, TlsIdentity } from "../../serve/listener.ts";
 import { createSelfSignedCertificate } from "./certificate.ts";
 import { report } from "../command.ts";
+import { readVariable } from "../env_file.ts";
 import type { CommandOptions } from "../options.ts";
 import { type StandIn, startStandIn } from "./provider_stand_in.ts";
 
@@ -35,15 +36,7 @@ type Style = Parameters<typeof styleText>[0];
 
 /** Colours a text at a terminal, but not for a pipe or with NO_COLOR (https://no-color.org). */
 function paint(style: Style, text: string): string {
-  return process.stdout.isTTY && !isSet("NO_COLOR") ? styleText(style, text) : text;
-}
-
-function isSet(name: string): boolean {
-  try {
-    return (process.env[name] ?? "") !== "";
-  } catch {
-    return false; // Deno can deny access to this
-  }
+  return process.stdout.isTTY && !readVariable("NO_COLOR") ? styleText(style, text) : text;
 }
 
 const print = (text = "") => process.stdout.write(`${text}\n`);
@@ -107,15 +100,21 @@ function call(made: Call): Promise<Called> {
 function printCall(title: string, url: string, host: "a" | "b"): void {
   print();
   print(`${paint("bold", title)}  ${paint("dim", `POST ${url}/v1/chat/completions`)}`);
-  print(`  Authorization: Bearer ${UPSTREAM_KEYS[host]}    ${paint("dim", "carried through")}`);
-  print(`  Gateway-Auth:  Bearer gk_…          ${paint("dim", "stops at the gateway")}`);
+  print(
+    `  Authorization: Bearer ${UPSTREAM_KEYS[host]}    ${
+      paint("dim", "forwarded to the provider")
+    }`,
+  );
+  print(
+    `  Gateway-Auth:  Bearer gk_…          ${paint("dim", "checked and removed by the gateway")}`,
+  );
 }
 
 function printResult(called: Called, standIn: StandIn): void {
   const { status, requestId, firstByteMs, totalMs } = called;
   const hasLeaked = standIn.lastHeaders().includes("gateway-auth");
   const seen = `provider saw authorization: yes, gateway-auth: ${hasLeaked ? "YES" : "no"}`;
-  const times = `first byte ${firstByteMs.toFixed(1)} ms, whole ${totalMs.toFixed(1)} ms`;
+  const times = `first byte ${firstByteMs.toFixed(1)} ms, complete ${totalMs.toFixed(1)} ms`;
   print(`  ${paint("green", String(status))} ${times}`);
   print(`  ${paint("dim", `${seen}   x-request-id ${requestId}`)}`);
   if (status !== 200 || hasLeaked) process.exitCode = 1;
@@ -231,7 +230,7 @@ export async function openGateway(
  * keeps running.
  */
 export async function demoCommand({ once }: CommandOptions): Promise<void> {
-  containCrashes((text) => report(`contained: ${text}`));
+  containCrashes(report);
   const standIns = {
     a: await startStandIn({
       model: MODELS.a,
@@ -256,8 +255,8 @@ export async function demoCommand({ once }: CommandOptions): Promise<void> {
   const [a = "", b = ""] = listeners.map(({ url }) => url);
   const urls = { a, b };
   print(paint("bold", "Sallyport demo: caller -> gateway -> provider"));
-  print(`  a  ${urls.a}/v1  -> stand-in provider, model ${MODELS.a}`);
-  print(`  b  ${urls.b}/v1  -> stand-in provider, model ${MODELS.b}`);
+  print(`  a  ${urls.a}/v1  -> simulated provider, model ${MODELS.a}`);
+  print(`  b  ${urls.b}/v1  -> simulated provider, model ${MODELS.b}`);
   await makeCalls(urls, standIns, { gatewayKey, ca: tls.cert });
   if (!once) {
     printNext(urls, gatewayKey);

@@ -48,7 +48,8 @@ export interface Seen {
 }
 
 const COLON = 0x3a;
-const [LF, CR] = [0x0a, 0x0d];
+const LF = 0x0a;
+const CR = 0x0d;
 
 /** Counts comment lines of a stream, regardless of its chunks. */
 class CommentCounter {
@@ -77,7 +78,7 @@ const fieldOf = ({ headers }: Answer, name: string): string => String(headers[na
 
 /** Observes an answer to its end, or to its first event. */
 function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Seen> {
-  const mediaType = fieldOf(response, "content-type").split(";")[0]?.trim().toLowerCase() ?? "";
+  const mediaType = fieldOf(response, "content-type").replace(/;.*/, "").trim().toLowerCase();
   const coding = fieldOf(response, "content-encoding").toLowerCase();
   const scanner = OPENAI_CHAT.createScanner(1);
   const meter = OPENAI_CHAT.createMeter();
@@ -97,7 +98,7 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
         firstByteMs: firstByteMs ?? performance.now() - startedAt,
         events: scanner.payloads,
         comments: comments.count,
-        hasDone: scanner.isDone,
+        hasDone: scanner.hasLastEvent,
         isComplete: scanner.isComplete,
         tokens: (isStream ? scanner.usage : meter.usage)?.total,
         hasLeft,

@@ -8,7 +8,7 @@
 import process from "node:process";
 import { generateGatewayKey } from "../../keys/key_format.ts";
 import type { Config } from "../../config/config.ts";
-import { toCredential } from "../../config/credential.ts";
+import { writeCredential } from "../../config/credential.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import { composeGateway, resolveServe } from "../../serve/compose.ts";
 import { readEgress } from "../../serve/egress.ts";
@@ -116,13 +116,18 @@ export async function doctorCommand(options: CommandOptions): Promise<void> {
       `doctor expects the name of a provider: ${Object.keys(config.providers).join(", ")}`,
     );
   }
+  if (provider.shape !== "v1") {
+    throw new CommandLineError(
+      `doctor makes chat completions, and a provider with "shape": "${provider.shape}" has none`,
+    );
+  }
   if (model === undefined || model === "") {
     throw new CommandLineError(
       "doctor needs --model NAME: it makes five small calls of the model, at your cost",
     );
   }
   const headers = {
-    ...toCredential(provider.credential, readKey(options["key-env"] ?? UPSTREAM_KEY_VARIABLE)),
+    ...writeCredential(provider.credential, readKey(options["key-env"] ?? UPSTREAM_KEY_VARIABLE)),
     "content-type": "application/json",
     "accept-encoding": "identity",
   };

@@ -8,7 +8,7 @@
 import { Buffer } from "node:buffer";
 import { createReadStream } from "node:fs";
 import process from "node:process";
-import { explain, type Explanation } from "../../admin/explanation.ts";
+import { explain, type RequestExplanation } from "../../admin/explanation.ts";
 import { assemble, composeGateway } from "../../serve/compose.ts";
 import { loadConfig } from "../../serve/load_config.ts";
 import { CommandLineError, print } from "../command.ts";
@@ -46,15 +46,15 @@ export async function explainCommand(
   const request = toGatewayRequest(readWrittenRequest(await readInput(operand)));
   const { config, directory } = loadConfig(file);
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
-  let explanation: Explanation;
-  const { keys, identity, limiter, parts: { digest } } = assembly;
+  let explanation: RequestExplanation;
+  const { keys, teams, identity, limiter, parts: { digest } } = assembly;
   const remote = createRemoteStatus(config, limiter);
   try {
     // The command does not watch files, so this reads them once.
     await keys.get("");
     await identity?.revocations.list();
     explanation = await explain(request, {
-      config,
+      config: { ...config, teams: await teams.load() },
       keys,
       identity: identity?.verifier,
       status: remote.status,

@@ -3,11 +3,12 @@
  *
  * @module
  */
+import { isMoney } from "../../limits/limit_kinds.ts";
 import type {
   ExplainedCall,
   ExplainedLimit,
   ExplainedRefusal,
-  Explanation,
+  RequestExplanation,
 } from "../../admin/explanation.ts";
 import { bold, toPlain } from "../table.ts";
 import type { StatusSource } from "./remote_status.ts";
@@ -47,7 +48,9 @@ function toLimitLine(status: ExplainedLimit): string {
   const unit = currency === undefined ? "" : ` ${currency}`;
   const use = `${toAmount(used)} of ${toAmount(limit)}${unit} used, this needs ${toAmount(takes)}`;
   const reset = resetsIn === undefined ? "" : `, resets in ${toRest(resetsIn)}`;
-  return `${subject} ${name}: ${use}${reset}${mode === undefined ? "" : ` (${mode})`}`;
+  return `${subject} ${isMoney(name) ? "budget" : name}: ${use}${reset}${
+    mode === undefined ? "" : ` (${mode})`
+  }`;
 }
 
 const SOURCES: Readonly<Record<StatusSource, readonly string[]>> = {
@@ -59,7 +62,7 @@ const SOURCES: Readonly<Record<StatusSource, readonly string[]>> = {
 };
 
 function toLimitFacts(
-  { limits, reservation, observedLimit }: Explanation,
+  { limits, reservation, observedLimit }: RequestExplanation,
   source: StatusSource,
 ): Fact[] {
   if (limits === undefined || limits.length === 0) return [["limits", "none apply"]];
@@ -105,9 +108,16 @@ function toRefusalFacts(refusal: ExplainedRefusal): Fact[] {
   return [["refused", `${status} ${code}`, message], ["to do", fix]];
 }
 
-function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string {
+function toKeyLine({ id, name, team }: NonNullable<RequestExplanation["key"]>): string {
   const quoted = name === undefined ? "" : ` “${name}”`;
   return `${id}${quoted}${team === undefined ? "" : `, team ${team}`}`;
+}
+
+function toAttributionFact(attribution: NonNullable<RequestExplanation["attribution"]>): Fact {
+  const lines = Object.entries(attribution).map(([name, found]) =>
+    `${name} “${found.value}” from ${found.source}`
+  );
+  return ["attribution", ...lines];
 }
 
 /**
@@ -116,7 +126,7 @@ function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string 
  * @param source Source of the status of its limits; `undefined` if none applied
  */
 export function toExplanationText(
-  explanation: Explanation,
+  explanation: RequestExplanation,
   source: StatusSource | undefined,
 ): string {
   const {
@@ -126,6 +136,8 @@ export function toExplanationText(
     key,
     model,
     stream,
+    usesHeldKey,
+    attribution,
     replicas = [],
     call,
     withheld,
@@ -134,8 +146,12 @@ export function toExplanationText(
   const facts: Fact[] = [];
   if (provider !== undefined) facts.push(["provider", provider], ["upstream", ...replicas]);
   if (operation !== undefined) facts.push(["operation", operation]);
-  if (key !== undefined) facts.push(["key", toKeyLine(key)]);
+  if (key !== undefined) {
+    const ofProvider = usesHeldKey === true ? ["with the provider key that the gateway holds"] : [];
+    facts.push(["key", toKeyLine(key), ...ofProvider]);
+  }
   if (model !== undefined) facts.push(["model", `${model}${stream === true ? ", streamed" : ""}`]);
+  if (attribution !== undefined) facts.push(toAttributionFact(attribution));
   if (source !== undefined) facts.push(...toLimitFacts(explanation, source));
   else if (outcome === "forwarded") facts.push(["limits", "none apply"]);
   if (call !== undefined) facts.push(...toCallFacts(call));

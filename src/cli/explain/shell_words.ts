@@ -25,7 +25,7 @@ function unescapeAnsi(text: string): string {
  * text.
  */
 const PIECE =
-  /\$'((?:[^'\\]|\\[^])*)'|'([^']*)'|"((?:[^"\\]|\\[^])*)"|\\\r?(\n)|\\([^])|([^\s'"\\]+)|(\s+)/gy;
+  /\$'((?:[^'\\]|\\[^])*)'|'([^']*)'|"((?:[^"\\]|\\[^])*)"|\\\r?(\n)|\\([^])|[^\s'"\\]+|(\s+)/gy;
 
 /**
  * Splits a command line into its words, without their quotes.
@@ -36,14 +36,14 @@ const PIECE =
 export function splitWords(line: string): string[] {
   const words: string[] = [];
   let word: string | undefined;
-  for (const [, ansi, single, double, continued, escaped, plain, space] of line.matchAll(PIECE)) {
+  for (const [piece, ansi, single, double, continued, escaped, space] of line.matchAll(PIECE)) {
     if (space !== undefined) {
       if (word !== undefined) words.push(word);
       word = undefined;
     } else if (continued === undefined) {
       const text = ansi !== undefined ? unescapeAnsi(ansi) : double?.replace(/\\(["\\$`])/g, "$1");
-      const piece = text ?? single ?? escaped ?? plain ?? "";
-      word = word === undefined ? piece : word + piece;
+      const part = text ?? single ?? escaped ?? piece;
+      word = word === undefined ? part : word + part;
     }
   }
   if (word !== undefined) words.push(word);

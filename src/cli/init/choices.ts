@@ -82,14 +82,14 @@ const QUESTIONS: readonly Question[] = [
   },
   {
     option: "host",
-    text: "Where do callers reach the gateway? local (http on this machine), or the\n" +
+    text: "What is the address for callers? local (http on this machine), or the\n" +
       "host name for https, such as gw.example.com",
     fallback: "local",
     read: readHost,
   },
   {
     option: "keys",
-    text: "Where do gateway keys live? file (one machine), redis (several gateways), or\n" +
+    text: "Where are gateway keys stored? file (one machine), redis (several gateways), or\n" +
       "the URL of a Redis",
     fallback: "file",
     read: readKeys,
@@ -150,7 +150,7 @@ export async function makeChoices(options: CommandOptions): Promise<Choices> {
       }
     } catch (error) {
       if (!ended.signal.aborted) throw error;
-      throw new CommandLineError("the questions were ended: nothing was written");
+      throw new CommandLineError("the questions were cancelled: nothing was written");
     } finally {
       terminal.close();
     }

@@ -43,11 +43,11 @@ export function nameProvider(upstream: string): string {
 
 function toListen({ host, port }: NewGateway): string {
   if (host === undefined) {
-    return `  // Where callers are accepted: on this machine alone. Another "hostname" opens it, such as "0.0.0.0".
+    return `  // Address for callers: only on this machine. "hostname": "0.0.0.0" opens it to other machines.
   "listen": [{ "hostname": "127.0.0.1", "port": ${port} }],`;
   }
-  return `  // Where callers are accepted: on every interface, over https. The certificate is signed by itself, which is for a
-  // try-out: get one from an authority, and send SIGHUP after it was renewed.
+  return `  // Address for callers: every interface, over https. The certificate is self-signed, only to try it. Get one from an
+  // authority, and send SIGHUP to the gateway after each renewal.
   "listen": [
     {
       "hostname": "0.0.0.0",
@@ -59,11 +59,11 @@ function toListen({ host, port }: NewGateway): string {
 
 function toKeys({ redis }: NewGateway): string {
   if (redis === undefined) {
-    return `  // Gateway keys: sallyport keys create, list, revoke and others write this file. It contains digests, no key itself.
+    return `  // Gateway keys: sallyport keys create, list, revoke and others write this file. It contains digests and no key.
   "keys": { "file": "${KEYS_FILE}" },`;
   }
-  return `  // Gateway keys: sallyport keys create, list, revoke and others write them to Redis, as digests. Gateways that share
-  // it share limits and usage too. Its password can be in SALLYPORT_REDIS_PASSWORD instead.
+  return `  // Gateway keys: sallyport keys create, list, revoke and others write them to Redis, as digests. Gateways on the
+  // same Redis share limits and usage too. The password can be in SALLYPORT_REDIS_PASSWORD instead.
   "keys": "redis",
   "redis": ${JSON.stringify(redis)},`;
 }
@@ -72,21 +72,24 @@ function toKeys({ redis }: NewGateway): string {
 export function toGatewayFile(gateway: NewGateway, file: string): string {
   const { upstream, host } = gateway;
   const hosts = [...new Set([host ?? [], LOCAL_NAMES].flat())];
-  return `// The configuration of the gateway. "sallyport check" says whether it is sound. Every setting:
-// docs/configuration.md of the package; editors complete them by the schema.
+  return `// The configuration of the gateway. "sallyport check" finds its mistakes. All settings are in docs/configuration.md of
+// the package. Editors complete them with the help of $schema.
 {
   "$schema": ${JSON.stringify(findSchema(dirname(file)))},
 
 ${toListen(gateway)}
 
-  // Providers by names of your own. The host that a caller addresses picks one, so that no two can
-  // share an address.
+  // Providers, by names that you choose. The host in the caller's base URL selects one, so two providers cannot have the
+  // same host.
   "providers": {
     ${JSON.stringify(nameProvider(upstream))}: {
       "hosts": ${JSON.stringify(hosts).replaceAll(",", ", ")},
       // A base URL, several of equal replicas, or the short name of a known provider.
       "upstream": ${JSON.stringify(upstream)},
-      // Callers can make every call of a model. Files, batches and the like have to be named:
+      // Messages can have any order, because agents need it. The default is "ordered": a system message, if there is one,
+      // is first and a user message follows, each with a role and content.
+      "messages": "any",
+      // By default callers can make every call of a model. Files, batches and similar operations must be listed:
       // "operations": ["default", "files", "batches"],
       // "deadlines": { "connect": "5s", "firstByte": "10m", "idle": "2m" },
     },
@@ -98,7 +101,7 @@ ${toKeys(gateway)}
   // Limits that the keys of a team share: sallyport keys create --team search
   // "teams": { "search": { "limits": { "requests": "600/min", "budget": "5M/month" } } },
 
-  // Health and metrics on a port of their own; with SALLYPORT_ADMIN_TOKEN set, the console too.
+  // Health and metrics on a separate port. With SALLYPORT_ADMIN_TOKEN the console is there too.
   // "admin": { "port": 8789 },
 }
 `;

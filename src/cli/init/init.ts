@@ -15,6 +15,7 @@ import { DAY_MS, writeNew } from "../certificate.ts";
 import { CommandLineError, print, report } from "../command.ts";
 import { readVariable } from "../env_file.ts";
 import type { CommandOptions } from "../options.ts";
+import { openChanges, readAuthor } from "../with_stores.ts";
 import { makeChoices } from "./choices.ts";
 import {
   CERTIFICATE_NAME,
@@ -92,8 +93,9 @@ async function makeKey(file: string): Promise<string | undefined> {
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   try {
     const { keys, parts: { digest } } = assembly;
-    const administration = new KeyAdministration({ keys, digest, now: Date.now, config });
-    return (await administration.create({ name: KEY_NAME })).key;
+    const changes = openChanges(assembly);
+    const administration = new KeyAdministration({ keys, digest, changes, now: Date.now, config });
+    return (await administration.create({ name: KEY_NAME }, readAuthor({}))).key;
   } catch (error) {
     if (!(error instanceof KeyStoreError)) throw error;
     report(`${error.message}. All is written but a gateway key`);

@@ -5,7 +5,7 @@
  */
 import { basename, relative } from "node:path";
 import process from "node:process";
-import { credentialOf } from "../../config/credential.ts";
+import { findCredentialHeader } from "../../config/credential.ts";
 import { PRESETS } from "../../config/presets.ts";
 import { runtime } from "../../runtime.ts";
 import { readVariable } from "../env_file.ts";
@@ -44,7 +44,7 @@ function toUpstreamHeaders(upstream: string): string[] {
   const isLocal = /^http:\/\/(?:127\.|localhost[:/])/.test(url);
   const name = upstream in PRESETS ? `${upstream.toUpperCase()}_API_KEY` : "UPSTREAM_API_KEY";
   const key = isLocal ? "none" : `$${name}`;
-  const credential = credentialOf([url]);
+  const credential = findCredentialHeader([url]);
   const more = url === PRESETS.anthropic ? ["anthropic-version: 2023-06-01"] : [];
   return [
     credential === "authorization" ? `Authorization: Bearer ${key}` : `${credential}: ${key}`,
@@ -85,10 +85,10 @@ export function toNextCommands(written: Written): string {
     ...headers.map((header) => `-H "${header}"`),
   ];
   const made = key === undefined
-    ? `Then make a gateway key, and use it in another terminal:
+    ? `Then create a gateway key, and use it in another terminal:
   GATEWAY_KEY=$(${program} keys create${option} --name first)
 `
-    : `Then, in another terminal, with the new gateway key, which is shown this once:
+    : `Then, in another terminal, with the new gateway key, which is shown only once:
   GATEWAY_KEY=${key}
 `;
   return `Check the configuration, and start the gateway:
@@ -98,6 +98,6 @@ export function toNextCommands(written: Written): string {
 ${made}  ${curl.join(" \\\n    ")}
 
 Client libraries need the base URL ${url},
-the key at the provider, and Gateway-Auth as a default header.
+the provider key, and Gateway-Auth as a default header.
 `;
 }

@@ -14,7 +14,7 @@ import type { CommandOptions } from "../options.ts";
 import { toPlain } from "../table.ts";
 import { type LogEntry, parseLogLine } from "./log_entry.ts";
 import { LogSums, SUM_PARTS, type SumPart } from "./log_sums.ts";
-import { EntryPrinter, explainEntry } from "./print_entry.ts";
+import { EntryPrinter, explainEntry, toEventLine } from "./print_entry.ts";
 import { readLines } from "./read_lines.ts";
 
 /** Options of the filter, and their names in its schema. */
@@ -22,9 +22,15 @@ const FILTERS = {
   id: "id",
   key: "key",
   team: "team",
+  user: "user",
+  session: "session",
+  agent: "agent",
+  client: "client",
+  project: "project",
   provider: "provider",
   model: "model",
   operation: "operation",
+  run: "run",
   outcome: "outcome",
   status: "status",
   code: "code",
@@ -122,6 +128,7 @@ class LogReading {
         ? ""
         : `-- ${read.dropped} lines are missing here: the gateway dropped them\n`;
     }
+    if ("event" in read) return this.#isSelecting ? "" : `${toEventLine(read.event)}\n`;
     const { entry } = read;
     if (this.#filter?.(entry) === false) return "";
     if (this.#sums !== undefined) {
@@ -172,9 +179,7 @@ class LogReading {
   reportRest(): void {
     const lines = (count: number) => count === 1 ? "1 line" : `${count} lines`;
     if (this.#foreign > 0) {
-      report(
-        `left out ${lines(this.#foreign)} without an exchange, such as the first ones of serve`,
-      );
+      report(`left out ${lines(this.#foreign)} that the gateway's log does not have`);
     }
     if (this.#dropped > 0 && this.#isSelecting) {
       const missing = lines(this.#dropped);

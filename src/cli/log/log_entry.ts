@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { type Attribution, type Dimension, DIMENSIONS } from "../../config/dimensions.ts";
 import type { ErrorCode } from "../../errors/codes.ts";
 import { FAILURE_CAUSES, type FailureCause, OUTCOMES } from "../../errors/outcomes.ts";
 import type { Outcome } from "../../errors/outcomes.ts";
@@ -17,8 +18,20 @@ export interface LogEntry extends FilteredExchange {
   readonly limit?: string | undefined;
 }
 
-/** Content of a line: an exchange, or the number of lines that the gateway had to drop. */
-export type LogLine = { readonly entry: LogEntry } | { readonly dropped: number };
+/** An event of the log, such as a reload, or a change that an operator made. */
+export interface LogEvent {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly event: string;
+  readonly instance: string | undefined;
+  readonly message: string;
+}
+
+/** Content of a line: an exchange, an event, or the number of lines that the gateway dropped. */
+export type LogLine =
+  | { readonly entry: LogEntry }
+  | { readonly event: LogEvent }
+  | { readonly dropped: number };
 
 const toText = (value: unknown): string | undefined =>
   typeof value === "string" ? value : undefined;
@@ -41,13 +54,36 @@ function findObject(line: string): Record<string, unknown> | undefined {
   }
 }
 
-/** Reads a line. Returns `undefined` if it is not a line of the access log. */
+/** Reads the values of the dimensions that this version knows. */
+function toAttribution(value: unknown): Attribution | undefined {
+  if (typeof value !== "object" || value === null) return undefined;
+  const known = Object.entries(value).filter(([name, text]) =>
+    DIMENSIONS.includes(name as Dimension) && typeof text === "string"
+  );
+  return Object.fromEntries(known);
+}
+
+/** Reads an event; `undefined` if it is none. */
+function readEvent(object: Record<string, unknown>, at: number): LogEvent | undefined {
+  const event = toText(object.event);
+  const message = toText(object.message);
+  const instance = toText(object.instance);
+  if (event !== undefined && message !== undefined) return { at, event, instance, message };
+  const { audit, target, outcome, who, reason } = object;
+  if (typeof audit !== "string") return undefined;
+  const words = [audit, target, outcome, `by ${who}`, reason && `reason: ${reason}`];
+  return { at, event: "audit", instance, message: words.filter(Boolean).join("  ") };
+}
+
+/** Reads a line. Returns `undefined` if it is not a line of the log. */
 export function parseLogLine(line: string): LogLine | undefined {
   const object = findObject(line);
   const startedAt = Date.parse(toText(object?.time) ?? "");
   if (object === undefined || Number.isNaN(startedAt)) return undefined;
   const { id, status, outcome, dropped, cause } = object;
   if (typeof dropped === "number") return { dropped };
+  const event = readEvent(object, startedAt);
+  if (event !== undefined) return { event };
   if (typeof id !== "string" || typeof status !== "number") return undefined;
   if (typeof outcome !== "string" || !Object.hasOwn(OUTCOMES, outcome)) return undefined;
   return {
@@ -59,9 +95,11 @@ export function parseLogLine(line: string): LogLine | undefined {
       keyId: toText(object.key),
       keyName: toText(object.keyName),
       team: toText(object.team),
+      attribution: toAttribution(object.attribution),
       provider: toText(object.provider),
       model: toText(object.model),
       operation: toText(object.operation),
+      run: toText(object.run),
       // A code of another version is only compared and printed.
       code: toText(object.code) as ErrorCode | undefined,
       cause: typeof cause === "string" && Object.hasOwn(FAILURE_CAUSES, cause)

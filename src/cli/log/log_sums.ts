@@ -3,8 +3,9 @@
  *
  * @module
  */
+import type { Dimension } from "../../config/dimensions.ts";
 import { endKindOf } from "../../observe/live/exchange_filter.ts";
-import { binOf, BINS, percentile } from "../../observe/live/live_report.ts";
+import { binOf, BINS, nameEnd, percentile } from "../../observe/live/live_report.ts";
 import { alignColumns } from "../table.ts";
 import { toDuration } from "./print_entry.ts";
 import type { LogEntry } from "./log_entry.ts";
@@ -15,6 +16,7 @@ const toTime = ({ startedAt }: LogEntry, length: number): string =>
 /** Part to sum by. */
 export type SumPart =
   | ("key" | "team" | "provider" | "model" | "operation" | "outcome" | "code" | "status")
+  | Dimension
   | ("hour" | "day");
 
 /** The group name of an entry, by part. */
@@ -25,8 +27,13 @@ const PARTS: Readonly<Record<SumPart, (entry: LogEntry) => string | undefined>> 
   model: ({ model }) => model,
   operation: ({ operation }) => operation,
   outcome: ({ outcome }) => outcome,
-  code: ({ code }) => code,
+  code: (entry) => entry.outcome === "ok" ? entry.code : nameEnd(entry),
   status: ({ status }) => String(status),
+  user: ({ attribution }) => attribution?.user,
+  session: ({ attribution }) => attribution?.session,
+  agent: ({ attribution }) => attribution?.agent,
+  client: ({ attribution }) => attribution?.client,
+  project: ({ attribution }) => attribution?.project,
   hour: (entry) => `${toTime(entry, 13)}:00Z`,
   day: (entry) => toTime(entry, 10),
 };
@@ -127,7 +134,8 @@ export class LogSums {
     const time = this.#parts.findIndex((part) => part === "hour" || part === "day");
     const timeOf = ({ names }: Group) => names[time] ?? "";
     return Array.from(this.#groups.values()).sort((one, other) => {
-      const [oneTime, otherTime] = [timeOf(one), timeOf(other)];
+      const oneTime = timeOf(one);
+      const otherTime = timeOf(other);
       if (oneTime !== otherTime) return oneTime < otherTime ? -1 : 1;
       return other.calls - one.calls;
     });
@@ -143,7 +151,8 @@ export class LogSums {
       ...measures.map((name) => `FIRST ${name.toUpperCase()}`),
     ];
     const rows = [...this.#sorted(), this.#total].map((group) => {
-      const [took, first] = [group.duration.percentiles(), group.firstToken.percentiles()];
+      const took = group.duration.percentiles();
+      const first = group.firstToken.percentiles();
       return [
         ...group.names,
         ...[group.calls, group.errors, group.refused].map(number),

@@ -6,7 +6,7 @@
 import { explainFailure, SIDES } from "../../errors/explanations.ts";
 import { type EndKind, endKindOf } from "../../observe/live/exchange_filter.ts";
 import { type Style, styled, toPlain } from "../table.ts";
-import type { LogEntry } from "./log_entry.ts";
+import type { LogEntry, LogEvent } from "./log_entry.ts";
 
 /** Columns: their titles and initial widths. They widen with their content, up to a limit. */
 const COLUMNS: readonly (readonly [title: string, width: number])[] = [
@@ -25,9 +25,11 @@ const COLUMNS: readonly (readonly [title: string, width: number])[] = [
 ];
 const MAX_WIDTH = 40;
 /** The columns that are printed in the entry's style. */
-const [STATUS_COLUMN, END_COLUMN] = [1, 2];
+const STATUS_COLUMN = 1;
+const END_COLUMN = 2;
 /** The first column with right-aligned numbers, and the first column after the numbers. */
-const [FIRST_NUMBER, AFTER_NUMBERS] = [8, 11];
+const FIRST_NUMBER = 8;
+const AFTER_NUMBERS = 11;
 
 const STYLES: Readonly<Record<EndKind, Style>> = {
   ok: "green",
@@ -35,6 +37,9 @@ const STYLES: Readonly<Record<EndKind, Style>> = {
   refused: "yellow",
   cancelled: "gray",
 };
+
+/** Formats a time in UTC. */
+const toTime = (ms: number): string => new Date(ms).toISOString().slice(0, 23).replace("T", " ");
 
 /** Formats a duration. */
 export function toDuration(ms: number | undefined): string {
@@ -70,7 +75,7 @@ export class EntryPrinter {
       isEstimated,
     } = entry;
     const cells = [
-      new Date(startedAt).toISOString().slice(0, 23).replace("T", " "),
+      toTime(startedAt),
       String(status),
       `${code ?? outcome}${cause === undefined ? "" : ` (${cause})`}`,
       provider ?? "-",
@@ -98,6 +103,13 @@ export class EntryPrinter {
       return style !== undefined && hasStyle ? styled(style, text) : text;
     }).join("  ").trimEnd();
   }
+}
+
+/** Returns the line of an event, without its end. */
+export function toEventLine({ at, event, instance, message }: LogEvent): string {
+  const time = toTime(at);
+  const from = instance === undefined ? event : `${event} (${instance})`;
+  return `-- ${time}  ${toPlain(from)}  ${toPlain(message)}`;
 }
 
 /** Explains a failed exchange in some lines. Empty if it did not fail. */

@@ -22,8 +22,9 @@ function toRow({ when = {}, rates }: PriceRow): string {
   return toConditions(when) + parts.join(", ");
 }
 
-/** Lists the rows and factors of a price, each as a line. */
-function toLines(price: Price): string[] {
+/** Lists the rows and factors of a price, each as a line. A missing price has none. */
+function toLines(price: Price | undefined): string[] {
+  if (price === undefined) return [];
   return [
     ...rowsOf(price).map(toRow),
     ...(price.factors ?? []).map(({ when, times }) => `${toConditions(when)}tokens x ${times}`),
@@ -32,9 +33,10 @@ function toLines(price: Price): string[] {
 
 /** Formats the lines that only one of two prices has. */
 function toChange(model: string, old: Price | undefined, next: Price | undefined): string[] {
-  const [before, after] = [old, next].map((price) => price === undefined ? [] : toLines(price));
-  const removed = before?.filter((line) => !after?.includes(line)) ?? [];
-  const added = after?.filter((line) => !before?.includes(line)) ?? [];
+  const before = toLines(old);
+  const after = toLines(next);
+  const removed = before.filter((line) => !after.includes(line));
+  const added = after.filter((line) => !before.includes(line));
   return [
     `  ${model}`,
     ...removed.map((line) => `    - ${line}`),

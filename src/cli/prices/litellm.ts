@@ -263,7 +263,7 @@ function readSized(
 export function readLitellm(table: Entry, { provider, isWanted }: TableQuery): Findings {
   const findings = new Findings();
   const source = `litellm ${provider}`;
-  const sized = new Map<string, [asked: Record<string, string>, fee: Decimal][]>();
+  const sized: { base: string; asked: Record<string, string>; fee: Decimal }[] = [];
   const readers: [model: string, reader: EntryReader][] = [];
   for (const [name, entry] of Object.entries(table)) {
     if (!isObject(entry) || entry.litellm_provider !== provider || name === "sample_spec") continue;
@@ -273,7 +273,7 @@ export function readLitellm(table: Entry, { provider, isWanted }: TableQuery): F
     if (base !== undefined) {
       const fee = readSized(findings, entry, [Number(width), Number(height)], base);
       const asked = { ...(quality && { quality }), size: `${width}x${height}` };
-      if (fee !== undefined) sized.set(base, [...sized.get(base) ?? [], [asked, fee]]);
+      if (fee !== undefined) sized.push({ base, asked, fee });
       continue;
     }
     const reader = new EntryReader(findings, model, entry);
@@ -281,11 +281,13 @@ export function readLitellm(table: Entry, { provider, isWanted }: TableQuery): F
     readers.push([model, reader]);
   }
   const plain = new Set(readers.map(([model]) => model));
-  for (const model of sized.keys()) {
+  for (const model of new Set(sized.map(({ base }) => base))) {
     if (!plain.has(model)) readers.push([model, new EntryReader(findings, model, {})]);
   }
   for (const [model, { rows }] of readers) {
-    for (const [asked, fee] of sized.get(model) ?? []) rows.ask(asked, { images: fee });
+    for (const { base, asked, fee } of sized) {
+      if (base === model) rows.ask(asked, { images: fee });
+    }
     findings.set(model, rows.toPrice(source));
   }
   findings.finish();

@@ -86,7 +86,8 @@ const beginAt = <When extends Dated>(when: When, today: string): When =>
 /** Adds the rows of a new price, from today on. */
 function change(old: Price, next: Price, today: string): Price | undefined {
   const { rows, factors } = before(old, today);
-  const [kept, added] = [toText(factors), factorsFrom(next, today)];
+  const kept = toText(factors);
+  const added = factorsFrom(next, today);
   const isSameFactors = kept === toText(added);
   return toPrice(
     [

@@ -20,7 +20,8 @@ function readRange(value: unknown): [from: number, to: number] | undefined {
   const match = /^(\d\d):(\d\d)-(\d\d):(\d\d)$/.exec(String(value));
   if (match === null) return undefined;
   const [fromHour = 0, fromMinute = 0, toHour = 0, toMinute = 0] = match.slice(1).map(Number);
-  const [from, to] = [fromHour * 60 + fromMinute, toHour * 60 + toMinute];
+  const from = fromHour * 60 + fromMinute;
+  const to = toHour * 60 + toMinute;
   if (from >= DAY_MIN || to > DAY_MIN) return undefined;
   return [from, to <= from ? to + DAY_MIN : to];
 }
@@ -45,8 +46,9 @@ function offsetOf(zone: unknown): number | undefined {
     const [first, second] = PROBES.map((at) =>
       format.formatToParts(at).find(({ type }) => type === "timeZoneName")?.value
     );
-    const match = /^GMT(?:([+-])(\d\d):(\d\d))?$/.exec(first ?? "");
-    if (first !== second || match === null) return undefined;
+    if (first === undefined || first !== second) return undefined;
+    const match = /^GMT(?:([+-])(\d\d):(\d\d))?$/.exec(first);
+    if (match === null) return undefined;
     const [, sign = "+", hours = "0", minutes = "0"] = match;
     return (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes));
   } catch {

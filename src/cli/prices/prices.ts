@@ -12,7 +12,7 @@ import { ConfigError } from "../../config/config.ts";
 import { matchesGlob } from "../../config/glob.ts";
 import { formatMistake } from "../../config/issue.ts";
 import { checkPriceFile, type PriceFile } from "../../config/price_table.ts";
-import { codeOf } from "../../serve/system_error.ts";
+import { codeOf } from "../../errors/system_error.ts";
 import { readJsonFile } from "../../serve/json_file.ts";
 import { CommandLineError, print } from "../command.ts";
 import type { CommandOptions } from "../options.ts";

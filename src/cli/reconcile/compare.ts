@@ -12,7 +12,7 @@ import {
   OUTPUT_CLASSES,
   sumOf,
 } from "../../exchange/billing.ts";
-import { type GatewayDays, type GatewayUsage, TOOLS } from "./gateway_usage.ts";
+import { type GatewayDays, type GatewayUsage, NO_USAGE, TOOLS } from "./gateway_usage.ts";
 import type { ProviderExport } from "./provider_export.ts";
 
 /** Name of a difference. */
@@ -109,7 +109,6 @@ interface ProviderDay {
   lines: number;
 }
 
-const NOTHING: GatewayUsage = { classes: {}, cost: 0n, unpriced: 0, estimated: 0 };
 const absolute = (value: bigint): bigint => value < 0n ? -value : value;
 
 /** Returns the differences of classes, without those that are equal. */
@@ -228,13 +227,14 @@ export function compare(
     owners === undefined || own.some((id) => owners.includes(id));
   provider.add(exported, isOwn, gateway);
   const { days, differences } = provider;
-  const [hasUsage, hasCosts] = [exported.usage.length > 0, exported.costs.length > 0];
+  const hasUsage = exported.usage.length > 0;
+  const hasCosts = exported.costs.length > 0;
   const allDays = [...exported.usage, ...exported.costs].map(({ day }) => day).toSorted();
   const lastDay = allDays.at(-1);
   const sums = { compared: 0, equal: 0, tokens: 0, gateway: 0n };
   for (const name of [...new Set([...gateway.keys(), ...days.keys()])].toSorted()) {
     const [day = "", ...rest] = name.split(" ");
-    const ours = gateway.get(name) ?? NOTHING;
+    const ours = gateway.get(name) ?? NO_USAGE;
     const theirs = days.get(name) ?? { classes: {}, free: 0, list: 0n, lines: 0 };
     const counts = hasUsage ? subtract(theirs.classes, toCompared(ours, exported)) : {};
     const cost = hasCosts ? theirs.list - ours.cost : 0n;

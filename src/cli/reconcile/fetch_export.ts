@@ -93,9 +93,9 @@ async function receive(url: URL, headers: Record<string, string>): Promise<[numb
   const asking = send(url, { headers, agent: false, signal: AbortSignal.timeout(ASK_MS) });
   asking.end();
   const [response]: IncomingMessage[] = await once(asking, "response");
-  if (response === undefined) throw new Error("no answer");
+  if (response?.statusCode === undefined) throw new Error("no answer");
   response.setEncoding("utf8");
-  return [response.statusCode ?? 0, await collect(response)];
+  return [response.statusCode, await collect(response)];
 }
 
 /** Asks for one page. Neither the key nor a text of the answer is part of an error. */

@@ -25,6 +25,9 @@ export interface GatewayUsage {
   readonly estimated: number;
 }
 
+/** The usage of a day without calls. */
+export const NO_USAGE: GatewayUsage = { classes: {}, cost: 0n, unpriced: 0, estimated: 0 };
+
 /** Usage by `day model`; tools have names of their own, see {@link TOOLS}. */
 export type GatewayDays = ReadonlyMap<string, GatewayUsage>;
 
@@ -102,11 +105,11 @@ function* divide(row: Entry): Generator<readonly [name: string, usage: GatewayUs
 }
 
 /** Adds the usage of one day and model. */
-const add = (one: GatewayUsage | undefined, other: GatewayUsage): GatewayUsage => ({
-  classes: addAmounts(one?.classes ?? {}, other.classes),
-  cost: (one?.cost ?? 0n) + other.cost,
-  unpriced: (one?.unpriced ?? 0) + other.unpriced,
-  estimated: (one?.estimated ?? 0) + other.estimated,
+const add = (one: GatewayUsage, other: GatewayUsage): GatewayUsage => ({
+  classes: addAmounts(one.classes, other.classes),
+  cost: one.cost + other.cost,
+  unpriced: one.unpriced + other.unpriced,
+  estimated: one.estimated + other.estimated,
 });
 
 /**
@@ -137,7 +140,7 @@ export async function readGatewayUsage(
     if (!providers.includes(String(row.provider))) continue;
     for (const [model, usage] of divide(row)) {
       const name = `${String(row.from).slice(0, 10)} ${model}`;
-      days.set(name, add(days.get(name), usage));
+      days.set(name, add(days.get(name) ?? NO_USAGE, usage));
     }
   }
   return days;

@@ -6,7 +6,7 @@
 import { readFileSync } from "node:fs";
 import { parseCost } from "../../config/cost.ts";
 import type { ClassAmounts } from "../../exchange/billing.ts";
-import { codeOf } from "../../serve/system_error.ts";
+import { codeOf } from "../../errors/system_error.ts";
 import { CommandLineError } from "../command.ts";
 import { multiplyExactly } from "../prices/decimal.ts";
 import { isObject } from "../prices/findings.ts";

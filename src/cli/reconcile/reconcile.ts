@@ -100,7 +100,8 @@ function inPeriod(
   days: Partial<Period>,
 ): { readonly exported: ProviderExport; readonly period: Period } {
   const all = [...usage, ...costs].map(({ day }) => day).toSorted();
-  const [first, last] = [all[0], all.at(-1)];
+  const first = all[0];
+  const last = all.at(-1);
   if (first === undefined || last === undefined) {
     throw new CommandLineError("the export has no usage and no costs");
   }

@@ -109,7 +109,7 @@ function toNumber(text: string | null, otherwise: number): number {
  * @param now Wall clock, milliseconds since 1970
  * @param had The last cursor of the caller
  */
-export function toCursor(now: number, had: number): string {
+export function toStreamCursor(now: number, had: number): string {
   const interval = Math.floor((now - EPOCH) / INTERVAL_MS);
   return String(had < interval ? interval : had + 1 + Math.floor(Math.random() * MAX_JUMP));
 }

@@ -64,7 +64,7 @@ export interface HeldRecordingsOptions {
 }
 
 /** A recording that this gateway has begun or taken over. */
-interface Begun {
+interface WrittenRecording {
   readonly id: string;
   readonly epoch: number;
   readonly facts: RecordingReport["facts"] & Pick<RecordingFacts, "keepMs">;
@@ -117,7 +117,7 @@ export class HeldRecordings {
     return this.#options.client.generation;
   }
 
-  add(begun: Begun): HeldRecording {
+  add(begun: WrittenRecording): HeldRecording {
     const held = new RedisHeldRecording(this, begun);
     this.#held.get(begun.id)?.lose();
     this.#held.set(begun.id, held);
@@ -249,7 +249,7 @@ export class HeldRecordings {
 
 /** A recording in Redis that this gateway writes. */
 class RedisHeldRecording implements HeldRecording {
-  readonly begun: Begun;
+  readonly begun: WrittenRecording;
   readonly #all: HeldRecordings;
   /** Entries that a failover can lose. */
   readonly log: RecentLog = new RecentLog();
@@ -265,7 +265,7 @@ class RedisHeldRecording implements HeldRecording {
   #isEnding = false;
   #isOver = false;
 
-  constructor(all: HeldRecordings, begun: Begun) {
+  constructor(all: HeldRecordings, begun: WrittenRecording) {
     this.#all = all;
     this.begun = begun;
     this.#generation = begun.generation;

@@ -8,6 +8,7 @@ import { matchesGlob } from "../../config/glob.ts";
 import type { ClaimRule, IdentityConfig, MappedClaim } from "../../config/identity.ts";
 import { type KeyConfig, TOKEN_ID_PREFIX } from "../../config/key.ts";
 import { GROUPS, type OperationGroup, type WrittenGroup } from "../../config/operation_groups.ts";
+import { TeamNameSchema } from "../../config/team.ts";
 import type { Digest } from "../key_format.ts";
 
 /** Claims of a token (RFC 7519 §4). */
@@ -113,6 +114,8 @@ const isGroup = (name: string): name is WrittenGroup =>
 /** Names in the configuration. */
 export interface KnownNames {
   readonly teams: Readonly<Record<string, unknown>>;
+  /** True if there can be further teams, which are looked up at each call. */
+  readonly hasStoredTeams?: boolean | undefined;
 }
 
 /** A caller's key, and the plan with its limits. */
@@ -131,7 +134,7 @@ export interface TokenKey {
 export function toTokenKey(
   claims: Claims,
   config: IdentityConfig,
-  { digest, teams }: { readonly digest: Digest } & KnownNames,
+  { digest, teams, hasStoredTeams = false }: { readonly digest: Digest } & KnownNames,
 ): TokenKey {
   const { plans, claims: rules } = config;
   assertRequired(claims, config.require);
@@ -146,7 +149,9 @@ export function toTokenKey(
   };
   const id = toOneName(claims, config);
   const [team] = list("team") ?? [];
-  if (team !== undefined && !Object.hasOwn(teams, team)) {
+  const isPossible = team === undefined || Object.hasOwn(teams, team) ||
+    (hasStoredTeams && v.is(TeamNameSchema, team));
+  if (!isPossible) {
     throw new ClaimsRefused("claims.team yields an unknown team");
   }
   const [plan] = list("limits") ?? [];

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../../exchange/reported_event.ts";
 import { createLocalJWKSet, type JWK } from "jose";
 import { isTrustedAddress } from "../../config/identity.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
@@ -99,7 +100,7 @@ export interface IssuerKeysOptions {
    * Receives one line for the operator when the keys cannot be fetched, and when they can be
    * fetched again.
    */
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
   /**
    * False if timers do not outlive a request, as on Workers. Keys are then fetched during requests,
    * and requests do not share a fetch.
@@ -223,7 +224,10 @@ export class IssuerKeys {
       this.#text = text;
       this.#fetchedAt = clock.monotonic();
       this.#fetches++;
-      if (this.#failing > 0) report(`the public keys of ${issuer} could be fetched again`);
+      if (this.#failing > 0) {
+        const text = `the public keys of ${issuer} could be fetched again`;
+        report(text, { event: "identity_recovered", issuer });
+      }
       this.#failing = 0;
       this.#failure = undefined;
       return true;
@@ -234,7 +238,8 @@ export class IssuerKeys {
         const rest = this.#current === undefined
           ? "its tokens can't be verified"
           : "those fetched before stay in force";
-        report(`the public keys of ${issuer} can't be fetched (${this.#failure}): ${rest}`);
+        const text = `the public keys of ${issuer} can't be fetched (${this.#failure}): ${rest}`;
+        report(text, { event: "identity_failed", issuer, reason: this.#failure });
       }
       return false;
     }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../../exchange/reported_event.ts";
 import { Buffer } from "node:buffer";
 import { ConfigError } from "../../config/config.ts";
 import type { Clock } from "../../exchange/clock.ts";
@@ -38,7 +39,7 @@ async function* toParts(all: readonly Revocation[]): AsyncGenerator<Uint8Array> 
 export class FileRevocations implements RevocationRegistry {
   readonly #file: SharedFile;
   readonly #clock: Clock;
-  readonly #report: (text: string) => void;
+  readonly #report: ReportEvent;
   readonly #index = new RevocationIndex();
   #version: string | undefined;
   #glance: string | undefined;
@@ -49,7 +50,7 @@ export class FileRevocations implements RevocationRegistry {
   /** @param options The clock; a function that receives one line about a broken file */
   constructor(
     file: SharedFile,
-    { clock, report }: { clock: Clock; report: (text: string) => void },
+    { clock, report }: { clock: Clock; report: ReportEvent },
   ) {
     this.#file = file;
     this.#clock = clock;
@@ -153,9 +154,9 @@ export class FileRevocations implements RevocationRegistry {
       this.#glance = glance;
     } catch {
       if (this.#glance !== `broken ${glance}`) {
-        this.#report(
-          `${this.#file.path}: the revoked tokens can't be read. The previous ones stay revoked`,
-        );
+        const { path } = this.#file;
+        const text = `${path}: the revoked tokens can't be read. The previous ones stay revoked`;
+        this.#report(text, { event: "file_unreadable", file: path });
       }
       this.#glance = `broken ${glance}`;
     }

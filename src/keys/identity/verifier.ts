@@ -5,6 +5,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../../exchange/reported_event.ts";
 import {
   type CryptoKey,
   errors,
@@ -16,6 +17,7 @@ import {
 import type { IdentityConfig } from "../../config/identity.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { TokenFault } from "../../errors/outcomes.ts";
+import { addCount } from "../../exchange/count_map.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { Digest } from "../key_format.ts";
 import { RecentMap } from "../../exchange/recent_map.ts";
@@ -74,7 +76,7 @@ export interface VerifierParts extends KnownNames {
   readonly clock: Clock;
   readonly counts?: TokenCounts | undefined;
   /** Receives one line for the operator about tokens whose claims do not fit. */
-  readonly report?: ((text: string) => void) | undefined;
+  readonly report?: ReportEvent | undefined;
   /** Closes the parts that only this verifier uses. */
   readonly close?: (() => void) | undefined;
 }
@@ -234,7 +236,7 @@ export class TokenVerifier {
     const { counts } = this.#parts;
     if (counts === undefined) return;
     const own = counts.get(name) ?? new Map<string, number>();
-    own.set(result, (own.get(result) ?? 0) + 1);
+    addCount(own, result);
     counts.set(name, own);
   }
 
@@ -309,7 +311,7 @@ export class TokenVerifier {
     const text = `a token of ${name} is refused: ${why}`;
     if (now - (this.#complainedAt.get(text) ?? -Infinity) < COMPLAINT_EVERY_MS) return;
     this.#complainedAt.set(text, now); // bounded, because the messages name only settings
-    report?.(text);
+    report?.(text, { event: "identity_refused", identity: name });
   }
 }
 

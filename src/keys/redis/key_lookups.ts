@@ -4,10 +4,11 @@
  *
  * @module
  */
+import type { ReportEvent } from "../../exchange/reported_event.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
-import { readRecord } from "../key_record.ts";
+import { readKeyRecord } from "../key_record.ts";
 import { FIND, type FindCall, type KeyNames } from "./key_scripts.ts";
 import type { KeySnapshot } from "../key_snapshot_file.ts";
 import { type GatewayKey, KeyStoreUnavailable } from "../key_store.ts";
@@ -16,9 +17,15 @@ import { type GatewayKey, KeyStoreUnavailable } from "../key_store.ts";
 const NO_KEY = "0".repeat(64);
 /** Interval between two such look-ups. Milliseconds. */
 const WATCH_MS = 500;
+/**
+ * Deadline of the first one. When workers start, they and Redis can lack processor time, and no
+ * caller waits yet. Milliseconds.
+ */
+const FIRST_DEADLINE_MS = 1000;
 
 /** The answers of a look-up if Redis has lost keys, and if it has no keys and no generation. */
-const [LOST, EMPTY] = [-1, 0];
+const LOST = -1;
+const EMPTY = 0;
 /** The fault of a text that is not a record. */
 export const BROKEN = "its record is broken";
 
@@ -37,7 +44,7 @@ export interface RedisKeyHealth {
  */
 export function toKey(text: unknown, id: string, { keys }: KeyNames): GatewayKey {
   try {
-    return readRecord(JSON.parse(String(text)));
+    return readKeyRecord(JSON.parse(String(text)));
   } catch (cause) {
     const fix = `Mend it, or remove it by redis-cli HDEL ${keys} ${id}`;
     throw new KeyStoreUnavailable(`Cannot read the key ${id} in Redis: ${BROKEN}. ${fix}`, {
@@ -65,7 +72,7 @@ export class KeyLookUps {
   readonly #clock: Clock;
   readonly #names: KeyNames;
   readonly #snapshot: KeySnapshot | undefined;
-  readonly #report: (text: string) => void;
+  readonly #report: ReportEvent;
   readonly #find: RedisCommand<string, Found>;
   /** The generation of the keys that it has met. */
   #generation: string | undefined;
@@ -85,7 +92,7 @@ export class KeyLookUps {
     { names, snapshot, report = () => {} }: {
       readonly names: KeyNames;
       readonly snapshot?: KeySnapshot | undefined;
-      readonly report?: ((text: string) => void) | undefined;
+      readonly report?: ReportEvent | undefined;
     },
   ) {
     this.#clock = clock;
@@ -97,6 +104,11 @@ export class KeyLookUps {
       write: (digest: string) => this.#toCall(digest),
       read: (answer) => readFound(answer, names),
     });
+  }
+
+  /** The generation of the keys that it has met; `undefined` before the first. */
+  get generation(): string | undefined {
+    return this.#generation;
   }
 
   /** The health of the keys. */
@@ -115,7 +127,7 @@ export class KeyLookUps {
   async start(): Promise<void> {
     await this.#snapshot?.start();
     this.#generation ??= this.#snapshot?.generation;
-    await this.#watch();
+    await this.#watch(FIRST_DEADLINE_MS);
   }
 
   /** Forgets a key that has changed. */
@@ -146,9 +158,10 @@ export class KeyLookUps {
     }
   }
 
-  async #lookUp(digest: string): Promise<GatewayKey | undefined> {
+  /** @param deadlineMs Default: the deadline of the client */
+  async #lookUp(digest: string, deadlineMs?: number): Promise<GatewayKey | undefined> {
     const askedAt = this.#clock.now();
-    const { state, found } = await this.#find(digest);
+    const { state, found } = await this.#find(digest, { deadlineMs });
     if (state === LOST) {
       this.#noteLoss();
       throw new Error("keys were lost");
@@ -177,7 +190,8 @@ export class KeyLookUps {
   #noteUnknown(digest: string): void {
     if (this.#snapshot?.find(digest) !== undefined) this.#snapshot.forget(digest);
     if (this.#isLost) {
-      this.#report("the keys in Redis are confirmed: callers with others are unknown from now on");
+      const text = "the keys in Redis are confirmed: callers with others are unknown from now on";
+      this.#report(text, { event: "keys_changed" });
     }
     this.#isLost = false;
   }
@@ -191,6 +205,7 @@ export class KeyLookUps {
       "Redis has lost keys: callers whose keys it does not have get key_store_unavailable. " +
         `Restore its own backup; or add keys by sallyport keys import FILE${file}, ` +
         "then run sallyport keys confirm",
+      { event: "keys_unavailable" },
     );
   }
 
@@ -200,13 +215,14 @@ export class KeyLookUps {
    */
   #noteEmpty(): void {
     if (!this.#isEmpty) {
-      this.#report("Redis has no keys: until the first is made, callers get key_store_unavailable");
+      const text = "Redis has no keys: until the first is made, callers get key_store_unavailable";
+      this.#report(text, { event: "keys_unavailable" });
     }
     this.#isEmpty = true;
   }
 
-  async #watch(): Promise<void> {
-    await this.#lookUp(NO_KEY).catch(() => {});
+  async #watch(deadlineMs?: number): Promise<void> {
+    await this.#lookUp(NO_KEY, deadlineMs).catch(() => {});
     if (!this.#isClosed) this.#cancelWatch = this.#clock.timer(WATCH_MS, () => void this.#watch());
   }
 }

@@ -24,6 +24,10 @@ export interface KeyNames {
   readonly created: string;
   /** Hash of generation -> `here` or `lost`. */
   readonly generations: string;
+  /** Hash of name -> record of a team. */
+  readonly teams: string;
+  /** List of changes, the newest first. */
+  readonly changes: string;
 }
 
 /** The channel for the digests of changed keys. */
@@ -43,6 +47,8 @@ export function toKeyNames(isCluster: boolean): KeyNames {
     used: toName("used"),
     created: toName("created"),
     generations: toName("generations"),
+    teams: toName("teams"),
+    changes: toName("changes"),
   };
 }
 
@@ -163,4 +169,63 @@ for i = 1, #all, 2 do
 end
 if #all == 0 then redis.call('HSET', generationsKey, made, 'here') end
 return lost`,
+);
+
+/** Reads all teams. */
+export interface ReadTeamsCall {
+  readonly teamsKey: string;
+  readonly generationsKey: string;
+  /** The generation that the gateway remembers; empty for none. */
+  readonly own: string;
+}
+
+/** Answers 1 if keys were lost, else 0; then names and records in turn. */
+export const READ_TEAMS: RedisScript<ReadTeamsCall> = defineScript(
+  "sallyportReadTeams",
+  { teamsKey: "key", generationsKey: "key", own: "text" },
+  () =>
+    `local reply = redis.call('HGETALL', teamsKey)
+local isLost = own ~= '' and redis.call('HEXISTS', generationsKey, own) == 0
+for _, state in ipairs(redis.call('HVALS', generationsKey)) do isLost = isLost or state == 'lost' end
+table.insert(reply, 1, isLost and 1 or 0)
+return reply`,
+);
+
+/** Replaces the record of a team. */
+export interface ReplaceTeamCall {
+  readonly teamsKey: string;
+  readonly name: string;
+  /** The current record; empty for none. */
+  readonly current: string;
+  /** The new record; empty to remove the team. */
+  readonly next: string;
+}
+
+/** Answers 1: done. 0: the current record is a different one. */
+export const REPLACE_TEAM: RedisScript<ReplaceTeamCall> = defineScript(
+  "sallyportReplaceTeam",
+  { teamsKey: "key", name: "text", current: "text", next: "text" },
+  () =>
+    `if (redis.call('HGET', teamsKey, name) or '') ~= current then return 0 end
+if next == '' then redis.call('HDEL', teamsKey, name)
+else redis.call('HSET', teamsKey, name, next) end
+return 1`,
+);
+
+/** Adds a change to the list. */
+export interface NoteChangeCall {
+  readonly changesKey: string;
+  readonly change: string;
+  /** Index of the last change that is kept. */
+  readonly last: number;
+}
+
+/** Answers 1. */
+export const NOTE_CHANGE: RedisScript<NoteChangeCall> = defineScript(
+  "sallyportNoteChange",
+  { changesKey: "key", change: "text", last: "number" },
+  () =>
+    `redis.call('LPUSH', changesKey, change)
+redis.call('LTRIM', changesKey, 0, last)
+return 1`,
 );

@@ -4,11 +4,12 @@
  *
  * @module
  */
+import type { ReportEvent } from "../../exchange/reported_event.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
 import { KeyCache } from "./key_cache.ts";
-import { readRecord, writeRecord } from "../key_record.ts";
+import { readKeyRecord, writeKeyRecord } from "../key_record.ts";
 import { BROKEN, KeyLookUps, type RedisKeyHealth, toKey } from "./key_lookups.ts";
 import {
   CHANGE,
@@ -52,7 +53,7 @@ export interface RedisKeyStoreOptions {
   /** The other processes of the gateway, if there are any. */
   readonly siblings?: KeySiblings | undefined;
   /** Receives one-line messages for the operator. */
-  readonly report?: ((text: string) => void) | undefined;
+  readonly report?: ReportEvent | undefined;
 }
 
 /**
@@ -60,7 +61,7 @@ export interface RedisKeyStoreOptions {
  */
 function toListed(text: string, id: string): GatewayKey {
   try {
-    return { ...readRecord(JSON.parse(text)), id };
+    return { ...readKeyRecord(JSON.parse(text)), id };
   } catch {
     return { id, digest: "", later: { fields: {}, limits: {}, refusal: BROKEN } };
   }
@@ -119,6 +120,11 @@ export class RedisKeyStore implements KeyRegistry {
       for (const digest of digests.split(" ")) this.#forget(digest);
     });
     this.#writeLater();
+  }
+
+  /** The generation of the keys that it has met; `undefined` before the first. */
+  get generation(): string | undefined {
+    return this.#lookUps.generation;
   }
 
   /** Its health. */
@@ -228,7 +234,7 @@ export class RedisKeyStore implements KeyRegistry {
         const args = [
           id,
           text ?? "",
-          writeRecord(next),
+          writeKeyRecord(next),
           made,
           before,
           after,

@@ -5,33 +5,41 @@
  */
 import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
-import { ASK_AGAIN_MS, LEASE_MS, type LimitStatus, roomFor } from "../limiter.ts";
-import { ofLimit, type SubjectLayout, type Verdict } from "./subject_layout.ts";
+import { ASK_AGAIN_MS, LEASE_MS, type LimitStatus } from "../limiter.ts";
+import { ofLimit, type SubjectLayout, type WantedAmounts } from "./subject_layout.ts";
 import { ACQUIRE, type AcquireCall, COUNT, type CountCall } from "./scripts.ts";
 
 /** Amounts to acquire from the limits of a subject. */
-export interface AcquireRequest {
+export interface AcquireRequest extends WantedAmounts {
   readonly layout: SubjectLayout;
   /** Id of the exchange; `READ_ONLY` to acquire nothing, `NO_SLOT` to need no concurrency slot. */
   readonly id: string;
   /** True if it counts requests, and does not only read. */
   readonly countsRequests: boolean;
-  /** Amounts to acquire, in the order of {@link SubjectLayout.counted}. */
-  readonly amounts: readonly number[];
-  /**
-   * The smallest useful amount of each limit, for a gateway that acquires amounts in advance. Left
-   * out for one exchange, which needs all of its amounts.
-   */
-  readonly wanted?: readonly { readonly least: number }[];
+}
+
+/** Verdict of Redis about one subject. */
+export interface SubjectVerdict {
+  readonly isAdmitted: boolean;
+  /** Status of the limits before. */
+  readonly statuses: LimitStatus[];
+  /** Ends of the windows, by the clock of Redis, in the order of {@link SubjectLayout.counted}. */
+  readonly ends: readonly number[];
+  /** True for each window that began with this exchange. */
+  readonly begun: readonly boolean[];
 }
 
 /** Acquires all limits of a subject, or only reads their status. */
-export type Acquire = RedisCommand<AcquireRequest, Verdict>;
+export type AcquireCommand = RedisCommand<AcquireRequest, SubjectVerdict>;
 
 /** Makes the command. A subject that limits only requests has a smaller script. */
-export function toAcquire(client: RedisClient): Acquire {
-  const count: Acquire = client.command({ script: COUNT, write: toCountCall, read: readVerdict });
-  const acquire: Acquire = client.command({
+export function createAcquireCommand(client: RedisClient): AcquireCommand {
+  const count: AcquireCommand = client.command({
+    script: COUNT,
+    write: toCountCall,
+    read: readVerdict,
+  });
+  const acquire: AcquireCommand = client.command({
     script: ACQUIRE,
     write: toAcquireCall,
     read: readVerdict,
@@ -51,18 +59,16 @@ function toCountCall({ layout, amounts }: AcquireRequest): CountCall {
   return { countsKey, limit, window: Number(requests.window), wanted };
 }
 
-function toAcquireCall({ layout, id, amounts, wanted }: AcquireRequest): AcquireCall {
+function toAcquireCall({ layout, id, amounts, rooms }: AcquireRequest): AcquireCall {
   const { countsKey, openKey, counted, concurrency = -1, isObserved } = layout;
-  const limits = counted.map(({ name, field, limit, window }, index) => {
-    const amount = ofLimit(amounts, index);
-    const room = wanted === undefined ? roomFor(name, amount) : ofLimit(wanted, index).least;
-    return { field, limit, room, amount, window };
+  const limits = counted.map(({ field, limit, window }, index) => {
+    return { field, limit, window, room: ofLimit(rooms, index), amount: ofLimit(amounts, index) };
   });
   return { countsKey, openKey, id, lifeMs: LEASE_MS.redis, concurrency, isObserved, limits };
 }
 
 /** Reads the answer of both scripts. */
-function readVerdict(answer: unknown, { layout }: AcquireRequest): Verdict {
+function readVerdict(answer: unknown, { layout }: AcquireRequest): SubjectVerdict {
   const { subject, counted, concurrency } = layout;
   const isSound = Array.isArray(answer) && answer.length === 3 + 2 * counted.length &&
     answer.every((value) => typeof value === "number");

@@ -46,8 +46,8 @@ export class BlockPool {
       counted.every(({ name, limit }) => limit >= this.#parts.sizes.minLimits[name]);
   }
 
-  /** Returns the blocks of a subject. */
-  of(layout: SubjectLayout): SubjectBlocks {
+  /** Finds the blocks of a subject, or adds them. */
+  getOrAdd(layout: SubjectLayout): SubjectBlocks {
     const known = this.#subjects.get(layout.subject.name);
     if (known !== undefined && isSameLimits(known.layout, layout)) {
       known.layout = layout;

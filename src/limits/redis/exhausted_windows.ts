@@ -12,7 +12,8 @@ import {
   NO_RESERVATION,
   type Reservation,
 } from "../limiter.ts";
-import type { SubjectLayout, Verdict } from "./subject_layout.ts";
+import type { SubjectVerdict } from "./acquire.ts";
+import type { SubjectLayout } from "./subject_layout.ts";
 import { enforce } from "../verdict.ts";
 
 /** Maximum number of remembered subjects. Beyond it, the oldest is forgotten. */
@@ -27,7 +28,7 @@ interface Exhausted {
   readonly subject: LimitSubject;
   readonly statuses: readonly LimitStatus[];
   readonly knownAt: number;
-  readonly endsAt: number;
+  readonly until: number;
   recheckAt: number;
 }
 
@@ -46,14 +47,14 @@ export class ExhaustedWindows {
    * @param reservation Its reservation. Amounts of another lease are not requested again
    * @throws {GatewayError} `rate_limit_exceeded`
    */
-  refuse(subjects: readonly LimitSubject[], { countedByFirstLease }: Reservation): void {
+  refuse(subjects: readonly LimitSubject[], reservation: Reservation): void {
     if (this.#known.size === 0) return;
     for (const { name, limits } of subjects) {
       const known = this.#known.get(name);
-      if (known === undefined || name === countedByFirstLease) continue;
+      if (known === undefined || name === reservation.countedByFirstLease) continue;
       const now = this.#clock.monotonic();
-      if (now >= known.endsAt || known.subject.limits !== limits) this.#known.delete(name);
-      else if (now < known.recheckAt) this.#repeat(known, subjects, now, countedByFirstLease);
+      if (now >= known.until || known.subject.limits !== limits) this.#known.delete(name);
+      else if (now < known.recheckAt) this.#repeat(known, subjects, now, reservation);
       else known.recheckAt = now + RECHECK_MS;
     }
   }
@@ -79,7 +80,7 @@ export class ExhaustedWindows {
       subject,
       statuses,
       knownAt,
-      endsAt: knownAt + requests.resetMs,
+      until: knownAt + requests.resetMs,
       recheckAt: knownAt + RECHECK_MS,
     });
     if (this.#known.size > MAX_SUBJECTS) {
@@ -91,7 +92,11 @@ export class ExhaustedWindows {
    * Forgets a subject that has admitted an exchange and counted its request, because its window is
    * not exhausted any more.
    */
-  forget({ isAdmitted }: Verdict, { subject }: SubjectLayout, reservation: Reservation): void {
+  forget(
+    { isAdmitted }: SubjectVerdict,
+    { subject }: SubjectLayout,
+    reservation: Reservation,
+  ): void {
     if (!isAdmitted || this.#known.size === 0) return;
     if (!isCountedByFirstLease(subject, reservation)) this.#known.delete(subject.name);
   }
@@ -101,7 +106,7 @@ export class ExhaustedWindows {
     { statuses, knownAt }: Exhausted,
     subjects: readonly LimitSubject[],
     now: number,
-    countedByFirstLease: Reservation["countedByFirstLease"],
+    { countedByFirstLease, isFree }: Reservation,
   ): void {
     const passedMs = now - knownAt;
     const known: LimitStatus[] = [];
@@ -111,6 +116,6 @@ export class ExhaustedWindows {
       });
       if (isAsked) known.push({ ...status, resetMs: Math.max(1, status.resetMs - passedMs) });
     }
-    enforce(known, { ...NO_RESERVATION, countedByFirstLease });
+    enforce(known, { ...NO_RESERVATION, countedByFirstLease, isFree });
   }
 }

@@ -8,7 +8,9 @@
 import type { Clock } from "../../exchange/clock.ts";
 import { RecentMap } from "../../exchange/recent_map.ts";
 import type { WindowedLimit } from "../limit_kinds.ts";
-import { type Change, ofLimit, type SubjectLayout, type Verdict } from "./subject_layout.ts";
+import type { SubjectVerdict } from "./acquire.ts";
+import type { AmountChange } from "./settlements.ts";
+import { ofLimit, type SubjectLayout } from "./subject_layout.ts";
 
 /** Number of subjects that are certainly remembered, see {@link RecentMap}. */
 const MAX_SUBJECTS = 50_000;
@@ -90,7 +92,7 @@ export class KnownWindows {
   }
 
   /** Finds a subject, or adds it. */
-  of(layout: SubjectLayout): KnownSubject {
+  getOrAdd(layout: SubjectLayout): KnownSubject {
     const known = this.find(layout.subject.name);
     if (known !== undefined) {
       known.layout = layout;
@@ -112,8 +114,8 @@ export class KnownWindows {
    *
    * @param amounts Amounts that were acquired, if it admits, in the order of {@link SubjectLayout.counted}
    */
-  learn(layout: SubjectLayout, verdict: Verdict, amounts: readonly number[] = []): void {
-    const subject = this.of(layout);
+  learn(layout: SubjectLayout, verdict: SubjectVerdict, amounts: readonly number[] = []): void {
+    const subject = this.getOrAdd(layout);
     this.#failingSince = undefined;
     subject.isLocal = false;
     subject.readAt = this.#clock.monotonic();
@@ -152,7 +154,7 @@ export class KnownWindows {
   }
 
   /** Notes corrections of amounts that Redis has counted. */
-  correct(layout: SubjectLayout, changes: readonly Change[]): void {
+  correct(layout: SubjectLayout, changes: readonly AmountChange[]): void {
     const windows = this.find(layout.subject.name)?.windows;
     if (windows === undefined) return;
     for (const { limit, ends, change } of changes) {

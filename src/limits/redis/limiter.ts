@@ -1,10 +1,25 @@
 /**
  * Limits that many gateways share through Redis. The keys of each subject are in one slot of a
  * Cluster. An exchange acquires a lease of its key, its team and its provider, in this order, with
- * one script each, by the server's clock. If one of them refuses, the earlier leases are undone.
+ * one script each, by the server's clock. If one of them refuses, the earlier leases are undone:
+ * another exchange can be refused meanwhile.
  *
  * While Redis fails, each gateway decides locally, on its share of every limit. It syncs the counted
- * amounts when Redis is back. See `membership.ts` for the states of a gateway.
+ * amounts when Redis is back. See `membership.ts` for the states of a gateway. It stays within its
+ * share until all gateways are back: at most 10 s after it rejoined, and at most 20 s after Redis
+ * last failed. In a Cluster it does not wait.
+ *
+ * | term           | meaning                                                                 |
+ * | -------------- | ----------------------------------------------------------------------- |
+ * | layout         | The keys and fields of a subject in Redis (`subject_layout.ts`)         |
+ * | ends, until    | The end of a window: by the clock of Redis, and by this process's clock |
+ * | block          | A part of a large limit without concurrency that a gateway has reserved |
+ * |                | in advance and uses without asking. Redis counts it as used (`block.ts`) |
+ * | share          | The part of each limit on which a gateway decides while Redis is away   |
+ * | local          | Decided or counted by this gateway, and not by Redis                    |
+ * | unsynced, sync | Counted locally and not yet in Redis; send it to Redis                  |
+ * | unsent         | A settlement that certainly had no effect in Redis. It is sent later. A |
+ * |                | settlement that could have had an effect is not repeated                |
  *
  * @module
  */
@@ -29,18 +44,11 @@ import {
 } from "../limiter.ts";
 import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
-import { OpenLeases } from "./open_leases.ts";
-import {
-  layoutOf,
-  ofLimit,
-  reservedAmounts,
-  type SubjectLayout,
-  toCountable,
-  type Verdict,
-} from "./subject_layout.ts";
+import { OpenSlots } from "./open_slots.ts";
+import { layoutOf, ofLimit, type SubjectLayout, toCountable, toWanted } from "./subject_layout.ts";
 import { READ_ONLY, type WindowLength } from "./scripts.ts";
-import { BACKGROUND_MS, Settlements, toCorrections } from "./settlements.ts";
-import { type Acquire, toAcquire } from "./acquire.ts";
+import { type AmountChange, BACKGROUND_MS, Settlements, toCorrections } from "./settlements.ts";
+import { type AcquireCommand, createAcquireCommand, type SubjectVerdict } from "./acquire.ts";
 import { enforce, findRefusing, toLease } from "../verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
@@ -55,17 +63,17 @@ const REFRESHED = 100;
 export class RedisLimiter implements Limiter {
   readonly #client: RedisClient;
   readonly #clock: Clock;
-  readonly #acquire: Acquire;
+  readonly #acquireCommand: AcquireCommand;
   readonly #id = crypto.randomUUID().slice(0, 13);
   readonly #membership: Membership;
   readonly #known: KnownWindows;
   readonly #local: LocalDecisions;
-  readonly #open: OpenLeases;
+  readonly #open: OpenSlots;
   readonly #settlements: Settlements;
   readonly #exhausted: ExhaustedWindows;
   readonly #pool: BlockPool;
   readonly #leases: SubjectLeases;
-  #fallbacks = 0;
+  #localDecisions = 0;
   #isStarted = false;
   #isRejoining = false;
   #isClosed = false;
@@ -74,9 +82,9 @@ export class RedisLimiter implements Limiter {
   constructor(client: RedisClient, clock: Clock, sizes: BlockSizes = BLOCK_SIZES) {
     this.#client = client;
     this.#clock = clock;
-    this.#acquire = toAcquire(client);
+    this.#acquireCommand = createAcquireCommand(client);
     this.#membership = new Membership(client, clock, this.#id);
-    this.#open = new OpenLeases(client);
+    this.#open = new OpenSlots(client);
     this.#known = new KnownWindows(clock);
     this.#local = new LocalDecisions(
       clock,
@@ -84,9 +92,13 @@ export class RedisLimiter implements Limiter {
       this.#membership,
       (layout) => this.#open.count(layout),
     );
-    this.#settlements = new Settlements(client, () => this.#open.doubt());
+    this.#settlements = new Settlements(client, () => this.#open.noteUnfreed());
     this.#exhausted = new ExhaustedWindows(clock);
-    const parts = { acquire: this.#acquire, settlements: this.#settlements, known: this.#known };
+    const parts = {
+      acquireCommand: this.#acquireCommand,
+      settlements: this.#settlements,
+      known: this.#known,
+    };
     const gateways = () => this.#membership.gateways;
     this.#pool = new BlockPool({ ...parts, clock, gateways, sizes });
     this.#leases = new SubjectLeases({
@@ -101,9 +113,9 @@ export class RedisLimiter implements Limiter {
     });
   }
 
-  /** Decisions that were made without Redis. */
-  get fallbacks(): number {
-    return this.#fallbacks;
+  /** Number of decisions that were made without Redis. */
+  get localDecisions(): number {
+    return this.#localDecisions;
   }
 
   /**
@@ -113,7 +125,10 @@ export class RedisLimiter implements Limiter {
     this.#membership.remember(memory, expected);
   }
 
-  /** Joins the gateways that share the limits. */
+  /**
+   * Joins the gateways that share the limits, or renews the membership, and does so again at each
+   * interval.
+   */
   async start(): Promise<void> {
     if (!this.#isStarted) this.#client.onUp(() => void this.#rejoin());
     this.#isStarted = true;
@@ -122,7 +137,7 @@ export class RedisLimiter implements Limiter {
   }
 
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease> {
-    if (reservation.countedByFirstLease === undefined) this.#membership.count();
+    if (reservation.countedByFirstLease === undefined) this.#membership.countCall();
     this.#exhausted.refuse(subjects, reservation);
     const leases: SubjectLease[] = [];
     for (const subject of subjects) {
@@ -143,23 +158,17 @@ export class RedisLimiter implements Limiter {
     }
   }
 
-  correct(subjects: readonly LimitSubject[], correction: Correction): void {
-    for (const subject of subjects) {
-      this.#correct(layoutOf(subject), correction).catch(() => {}); // the charged amounts stay
+  async correct(subjects: readonly LimitSubject[], correction: Correction): Promise<void> {
+    const read = async (subject: LimitSubject) => {
+      const layout = layoutOf(subject);
+      return { layout, current: await this.#read(layout, BACKGROUND_MS) };
+    };
+    // Reading changes nothing: if it fails for one subject, none is corrected, and a retry corrects
+    // each of them once.
+    for (const { layout, current } of await Promise.all(subjects.map(read))) {
+      const changes = this.#toChanges(layout, current, correction);
+      if (changes.length > 0) this.#settlements.add(layout, undefined, changes);
     }
-  }
-
-  async #correct(layout: SubjectLayout, { charged, used, ageMs }: Correction): Promise<void> {
-    const { statuses, ends } = await this.#read(layout, BACKGROUND_MS);
-    const now = this.#clock.now();
-    const chargedEnds = layout.counted.map(({ window }, index) => {
-      const leftMs = endOfWindow(window, now - ageMs) - now;
-      const isSame = ofLimit(statuses, index).resetMs <= leftMs + SKEW_MS;
-      return isSame ? ofLimit(ends, index) : OVER;
-    });
-    const reserved = reservedAmounts(layout, toChargedReservation(charged));
-    const changes = toCorrections(layout, { ends: chargedEnds, reserved }, used);
-    if (changes.length > 0) this.#settlements.add(layout, undefined, changes);
   }
 
   /** Syncs the remaining amounts, and leaves the gateways that share the limits. */
@@ -169,6 +178,17 @@ export class RedisLimiter implements Limiter {
     this.#pool.end();
     await this.#catchUp();
     await this.#membership.leave();
+  }
+
+  /** Returns the changes of a correction in the windows in which its amounts were charged. */
+  #toChanges(
+    layout: SubjectLayout,
+    current: SubjectVerdict,
+    { charged, used, ageMs }: Correction,
+  ): AmountChange[] {
+    const ends = endsOfCharge(layout, current, { now: this.#clock.now(), ageMs });
+    const { amounts: reserved } = toWanted(layout, toChargedReservation(charged));
+    return toCorrections(layout, { ends, reserved }, used);
   }
 
   /** Acquires the leases of the remaining subjects. */
@@ -195,10 +215,10 @@ export class RedisLimiter implements Limiter {
   }
 
   /** Reads the status of a subject's limits. */
-  async #read(layout: SubjectLayout, deadlineMs?: number): Promise<Verdict> {
-    const amounts = reservedAmounts(layout, NO_RESERVATION);
-    const verdict = await this.#acquire(
-      { layout, id: READ_ONLY, countsRequests: false, amounts },
+  async #read(layout: SubjectLayout, deadlineMs?: number): Promise<SubjectVerdict> {
+    const wanted = toWanted(layout, NO_RESERVATION);
+    const verdict = await this.#acquireCommand(
+      { layout, id: READ_ONLY, countsRequests: false, ...wanted },
       { deadlineMs },
     );
     if (this.#known.find(layout.subject.name)?.isLocal !== true) this.#known.learn(layout, verdict);
@@ -233,8 +253,8 @@ export class RedisLimiter implements Limiter {
     // Each exchange counts once: a local decision about the key, which is the first subject, was
     // also made for the first lease.
     const isFirst = reservation.countedByFirstLease === undefined;
-    if (isFirst || leases[0]?.isAnswered === true) this.#fallbacks++;
-    if (!this.#client.health.isUp) this.#membership.failed();
+    if (isFirst || leases[0]?.isAnswered === true) this.#localDecisions++;
+    if (!this.#client.health.isUp) this.#membership.noteFailure();
     const unanswered = leases.filter(({ isAnswered }) => !isAnswered);
     for (const { layout } of unanswered) this.#local.noteFailure(layout);
     const statuses = statusesOf(leases);
@@ -249,7 +269,7 @@ export class RedisLimiter implements Limiter {
 
   /** True while local decisions stay local. In a Cluster, Redis decides as soon as it answers. */
   get #staysLocal(): boolean {
-    return this.#membership.staysLocal && !this.#client.isCluster;
+    return this.#membership.waitsForOthers && !this.#client.isCluster;
   }
 
   #releaseOf(leases: readonly SubjectLease[]): Lease["release"] {
@@ -268,7 +288,7 @@ export class RedisLimiter implements Limiter {
    */
   async #rejoin(): Promise<void> {
     if (this.#isClosed) return;
-    this.#open.doubt();
+    this.#open.noteUnfreed();
     await this.#renew();
     if (this.#isRejoining) return;
     this.#isRejoining = true;
@@ -290,7 +310,9 @@ export class RedisLimiter implements Limiter {
         await Promise.all([this.#open.renew(), this.#catchUp()]);
       }
       await this.#membership.renew();
-      if (this.#membership.state === "normal") await this.#settlements.sync(this.#local.rereads());
+      if (this.#membership.state === "normal") {
+        await this.#settlements.sync(this.#local.counts.rereads());
+      }
       await this.#open.renew();
       await this.#catchUp();
       await this.#refresh();
@@ -316,6 +338,26 @@ export class RedisLimiter implements Limiter {
 
 /** The end of a window that is over, and that Redis therefore does not have. */
 const OVER = 1;
+
+/**
+ * Returns the ends of the windows in which an exchange was charged: those of the current windows, or
+ * {@link OVER}. A window is still the same if it resets before a window that began with the exchange
+ * would.
+ *
+ * @param verdict The current windows
+ * @param charge The time now, milliseconds since 1970, and the time since the exchange
+ */
+function endsOfCharge(
+  { counted }: SubjectLayout,
+  { statuses, ends }: SubjectVerdict,
+  { now, ageMs }: { readonly now: number; readonly ageMs: number },
+): readonly number[] {
+  return counted.map(({ window }, index) => {
+    const leftMs = endOfWindow(window, now - ageMs) - now;
+    const isSame = ofLimit(statuses, index).resetMs <= leftMs + SKEW_MS;
+    return isSame ? ofLimit(ends, index) : OVER;
+  });
+}
 
 /** Returns the end of a window that began at a time, or of the period at that time. */
 const endOfWindow = (window: WindowLength, at: number): number =>

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { Budget } from "../../config/units.ts";
 import { defineScript, NOW, type RedisScript } from "../../storage/redis_script.ts";
 import { SKEW_MS } from "../limiter.ts";
 
@@ -20,9 +21,10 @@ end
 `;
 
 /**
- * The end of a window of a given length that begins now, or of the current day or month, by the
- * clock of Redis. Days are counted from a first of March, which makes a leap day the last day of
- * its year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
+ * The end of a window of a given length that begins now, or of the current day, week or month, by
+ * the clock of Redis. A week begins on Monday; the first day of 1970 was a Thursday. For months, days
+ * are counted from a first of March, which makes a leap day the last day of its year (Howard Hinnant,
+ * "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
  */
 export const END_OF: string = `local floor = math.floor
 local function monthEnd(day)
@@ -39,6 +41,10 @@ local function monthEnd(day)
 end
 local function endOf(window)
   if window == 'day' then return (floor(now / 86400000) + 1) * 86400000 end
+  if window == 'week' then
+    local day = floor(now / 86400000)
+    return (day - (day + 3) % 7 + 7) * 86400000
+  end
   if window == 'month' then return monthEnd(floor(now / 86400000)) * 86400000 end
   return now + window
 end
@@ -46,24 +52,29 @@ end
 
 // A count can end later than a window that begins now. It was then begun under a limit with a
 // longer window, or before the clock was set back. Gateways with that limit still use it, so it
-// stays and continues to count, and the shorter window is counted in separate fields. Values that
-// are not numbers count as 0, and sums are capped, so that no write can fail after an earlier write
-// of the script.
+// stays and continues to count (`longer`), and the shorter window is counted in separate fields,
+// with the suffix `n`. Values that are not numbers count as 0, and sums are capped, so that no write
+// can fail after an earlier write of the script.
 const CURRENT = `local function read(field)
   local count = redis.call('HMGET', countsKey, field, field .. 'u')
   return tonumber(count[1] or 0) or 0, tonumber(count[2] or 0) or 0
 end
 local function current(field, window)
-  local last, long, longUsed = endOf(window)
+  local endOfNew = endOf(window)
+  local longer, longerUsed
   local used, ends = read(field)
-  if ends > last + ${SKEW_MS} then
-    long, longUsed, field = field, used, field .. 'n'
+  if ends > endOfNew + ${SKEW_MS} then
+    longer, longerUsed = field, used
+    field = field .. 'n'
     used, ends = read(field)
-    if ends > last + ${SKEW_MS} then ends = 0 end
+    if ends > endOfNew + ${SKEW_MS} then ends = 0 end
   end
   local isNew = ends <= now
-  if isNew then used, ends = 0, last end
-  return {field = field, used = used, ends = ends, isNew = isNew, long = long, longUsed = longUsed, amount = 0}
+  if isNew then used, ends = 0, endOfNew end
+  return {
+    field = field, used = used, ends = ends, isNew = isNew,
+    longer = longer, longerUsed = longerUsed, amount = 0
+  }
 end
 local function sum(used, change) return math.max(0, math.min(used + change, ${MOST_COUNTED})) end
 local function add(count, change)
@@ -75,15 +86,15 @@ local function add(count, change)
   elseif change ~= 0 then
     redis.call('HSET', countsKey, count.field, count.used)
   end
-  if count.long and change ~= 0 then
-    count.longUsed = sum(count.longUsed, change)
-    redis.call('HSET', countsKey, count.long, count.longUsed)
+  if count.longer and change ~= 0 then
+    count.longerUsed = sum(count.longerUsed, change)
+    redis.call('HSET', countsKey, count.longer, count.longerUsed)
   end
 end
 `;
 
-/** Length of a window in milliseconds, or `day` or `month`. */
-export type WindowLength = number | "day" | "month";
+/** Length of a window in milliseconds, or a period of the calendar. */
+export type WindowLength = number | Budget["period"];
 
 /** Counts requests of subjects that limit nothing else, as many as the limit has room for. */
 export interface CountCall {

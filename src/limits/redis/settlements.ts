@@ -11,15 +11,8 @@ import type { Late, RedisCommand } from "../../storage/redis_command.ts";
 import { firstLine, isReply } from "../../storage/redis_deadline.ts";
 import { isOfCalls } from "../limit_kinds.ts";
 import { type Amounts, unitOf } from "../limiter.ts";
-import {
-  type Change,
-  ofLimit,
-  type SettleResult,
-  type SubjectLayout,
-  toWholeCount,
-  type Verdict,
-  type WindowStatus,
-} from "./subject_layout.ts";
+import type { SubjectVerdict } from "./acquire.ts";
+import { type CountedLimit, ofLimit, type SubjectLayout, toWholeCount } from "./subject_layout.ts";
 import { SETTLE, type SettleCall } from "./scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
@@ -29,19 +22,47 @@ export const BATCH = 100;
 /** Deadline of commands that no caller waits for. Milliseconds. */
 export const BACKGROUND_MS = 1000;
 
+/** Change of one count. */
+export interface AmountChange {
+  readonly limit: CountedLimit;
+  /** End of the window in which the amount was reserved; 0 for the current window. */
+  readonly ends: number;
+  /** Used - reserved. */
+  readonly change: number;
+  /** True if a refused exchange that had begun the window returns its amount. */
+  readonly isUndone?: boolean;
+}
+
+/** Status of a window after a settlement. */
+export interface WindowStatus {
+  /** Amount that all gateways have used. */
+  readonly used: number;
+  /** End by the clock of Redis. */
+  readonly ends: number;
+  /** Time left until then. Milliseconds. */
+  readonly resetMs: number;
+}
+
+/**
+ * Result of a settlement: the status of each window. `"unknown"` if it must not be repeated,
+ * because its effect in Redis is unknown or Redis refuses its content; `undefined` if it certainly
+ * had no effect.
+ */
+export type SettleResult = readonly WindowStatus[] | "unknown" | undefined;
+
 /** Settlement of exchanges of one subject: the sums of their changes in Redis. */
 export interface SubjectSettlement {
   readonly layout: SubjectLayout;
   /** Ids of exchanges that are over. */
   readonly ids: string[];
   /** Sums of changes for each limit and window, and of the excess over the reservations. */
-  readonly sums: (Change & { change: number; excess: number })[];
+  readonly sums: (AmountChange & { change: number; excess: number })[];
 }
 
 /** Unsynced amounts of a subject, in windows that are not over. */
 export interface SubjectSync {
   readonly layout: SubjectLayout;
-  readonly changes: readonly Change[];
+  readonly changes: readonly AmountChange[];
   /** Receives the result in Redis. */
   done(result: SettleResult): void;
 }
@@ -60,16 +81,16 @@ const TEMPORARY_ERRORS = new RegExp(
 export class Settlements {
   readonly #client: RedisClient;
   readonly #settle: RedisCommand<SubjectSettlement, readonly WindowStatus[]>;
-  readonly #onUnclear: () => void;
+  readonly #onUnfreed: () => void;
   /** Settlements that will be sent together next. */
   #pending = new Map<string, SubjectSettlement>();
   /** Settlements that could not be sent. */
   readonly #unsent = new Map<string, SubjectSettlement>();
 
-  /** @param onUnclear Called if Redis can still count ended exchanges as open */
-  constructor(client: RedisClient, onUnclear: () => void) {
+  /** @param onUnfreed Called if Redis can still count ended exchanges as open */
+  constructor(client: RedisClient, onUnfreed: () => void) {
     this.#client = client;
-    this.#onUnclear = onUnclear;
+    this.#onUnfreed = onUnfreed;
     this.#settle = client.command({ script: SETTLE, write: toCall, read: readSettled });
   }
 
@@ -78,7 +99,7 @@ export class Settlements {
    *
    * @param id Id of an exchange that is over and was counted as open
    */
-  add(layout: SubjectLayout, id: string | undefined, changes: readonly Change[]): void {
+  add(layout: SubjectLayout, id: string | undefined, changes: readonly AmountChange[]): void {
     if (this.#pending.size === 0) setImmediate(() => void this.flush());
     merge(this.#pending, { layout, ids: id === undefined ? [] : [id], sums: changes.map(toSum) });
   }
@@ -139,10 +160,11 @@ export class Settlements {
     onResult: OnResult,
     deadlineMs?: number,
   ): Promise<void> {
+    // A command that fails has its result later, when its effect is known or certainly unknown.
     const late = (one: Late<readonly WindowStatus[]>) => onResult(settlement, this.#resultOf(one));
     await this.#settle(settlement, { deadlineMs, late }).then(
       (settled) => onResult(settlement, settled),
-      () => {}, // handled by `late`
+      () => {}, // its result is late
     );
   }
 
@@ -153,14 +175,14 @@ export class Settlements {
     if (late.state === "unsent") return undefined;
     const { cause } = late;
     if (!isReply(cause) || TEMPORARY_ERRORS.test(String(cause))) return undefined;
-    this.#onUnclear();
+    this.#onUnfreed();
     this.#client.warn(`Redis refuses a settlement (${firstLine(cause)}): it is dropped`);
     return "unknown";
   }
 
   #keepUnsent(settlement: SubjectSettlement): void {
     const { layout, ids, sums } = settlement;
-    if (ids.length > 0) this.#onUnclear();
+    if (ids.length > 0) this.#onUnfreed();
     const hasRoom = this.#unsent.has(layout.subject.name) || this.#unsent.size < MAX_UNSENT;
     if (sums.length > 0 && hasRoom) merge(this.#unsent, { layout, ids: [], sums });
   }
@@ -175,8 +197,8 @@ export function toCorrections(
   { counted }: SubjectLayout,
   { ends, reserved }: { readonly ends: readonly number[]; readonly reserved: readonly number[] },
   used: Amounts,
-): Change[] {
-  const changes: Change[] = [];
+): AmountChange[] {
+  const changes: AmountChange[] = [];
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
     if (limit === undefined || isOfCalls(limit.name)) continue;
@@ -189,9 +211,9 @@ export function toCorrections(
 /** Returns the changes that undo the acquired amounts of an exchange. */
 export function toUndoing(
   { counted }: SubjectLayout,
-  { ends, begun }: Verdict,
+  { ends, begun }: SubjectVerdict,
   reserved: readonly number[],
-): Change[] {
+): AmountChange[] {
   return counted.map((limit, index) => {
     return {
       limit,
@@ -218,7 +240,7 @@ function toCall({ layout, ids, sums }: SubjectSettlement): SettleCall {
   return { countsKey, openKey, ids, changes };
 }
 
-const toSum = (change: Change) => ({ ...change, excess: Math.max(0, change.change) });
+const toSum = (change: AmountChange) => ({ ...change, excess: Math.max(0, change.change) });
 
 function merge(all: Map<string, SubjectSettlement>, added: SubjectSettlement): void {
   const { layout, ids, sums } = added;

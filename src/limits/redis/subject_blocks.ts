@@ -10,11 +10,16 @@ import type { Late } from "../../storage/redis_command.ts";
 import { Block } from "./block.ts";
 import type { KnownWindows } from "./known_windows.ts";
 import { isOfCalls, type WindowedLimit } from "../limit_kinds.ts";
-import { type Amounts, type LimitStatus, roomFor, unitOf } from "../limiter.ts";
-import { type CountedLimit, ofLimit, type SubjectLayout, type Verdict } from "./subject_layout.ts";
+import { type Amounts, type LimitStatus, unitOf } from "../limiter.ts";
+import {
+  type CountedLimit,
+  ofLimit,
+  type SubjectLayout,
+  type WantedAmounts,
+} from "./subject_layout.ts";
 import { NO_SLOT } from "./scripts.ts";
 import { type Settlements, toUndoing } from "./settlements.ts";
-import type { Acquire } from "./acquire.ts";
+import type { AcquireCommand, SubjectVerdict } from "./acquire.ts";
 
 /** Time after which unused blocks are returned. Milliseconds. */
 const IDLE_MS = 2000;
@@ -30,7 +35,7 @@ export interface BlockSizes {
 /** Parts of a limiter that blocks use. */
 export interface BlockParts {
   readonly clock: Clock;
-  readonly acquire: Acquire;
+  readonly acquireCommand: AcquireCommand;
   /** Number of gateways that share the limits. */
   readonly gateways: () => number;
   readonly settlements: Settlements;
@@ -47,13 +52,13 @@ export class SubjectBlocks {
   /** A block of each limit, in the order of {@link SubjectLayout.counted}. */
   readonly #blocks: readonly Block[];
   /** Amounts of the exchanges that wait for the next blocks. */
-  readonly #queue = new Set<readonly number[]>();
+  readonly #queue = new Set<WantedAmounts>();
   /**
-   * Sums of these amounts. Blocks that were reserved for them are not returned before these
+   * Sums of the rooms that they need. Blocks that were reserved for them are not returned before these
    * exchanges have used them.
    */
   readonly #queuedSums: number[];
-  #reserving: Promise<Verdict> | undefined;
+  #reserving: Promise<SubjectVerdict> | undefined;
   #usedAt = -Infinity;
   #hasEnded = false;
 
@@ -67,15 +72,17 @@ export class SubjectBlocks {
   /**
    * Uses the blocks. Returns `undefined` if too little of one remains.
    *
-   * @param amounts Amounts to use, in the order of {@link SubjectLayout.counted}
    * @param begun True for each window that began when these blocks were reserved for it
    */
-  use(amounts: readonly number[], begun: readonly boolean[] = []): Verdict | undefined {
+  use(
+    { amounts, rooms }: WantedAmounts,
+    begun: readonly boolean[] = [],
+  ): SubjectVerdict | undefined {
     const now = this.#parts.clock.monotonic();
     const blocks = this.#blocks;
     const { isObserved } = this.layout;
     for (let index = 0; index < blocks.length; index++) {
-      const [block, room] = [blocks[index], this.#roomFor(index, amounts)];
+      const [block, room] = [blocks[index], ofLimit(rooms, index)];
       if (block?.hasRoom(room, now) !== true) return undefined;
       // Exchanges that used more than they reserved can have used up the limit.
       if (!isObserved && block.isReached(room, now)) return undefined;
@@ -89,25 +96,20 @@ export class SubjectBlocks {
     return { isAdmitted: true, statuses, ends, begun };
   }
 
-  /**
-   * Uses the next blocks. All queued exchanges are in one call to Redis.
-   *
-   * @param amounts Amounts to use, in the order of {@link SubjectLayout.counted}
-   */
-  async useNext(amounts: readonly number[]): Promise<Verdict> {
-    this.#count(amounts, 1);
+  /** Uses the next blocks. All queued exchanges are in one call to Redis. */
+  async useNext(wanted: WantedAmounts): Promise<SubjectVerdict> {
+    this.#changeQueue(wanted, 1);
     try {
-      for (let begun: readonly boolean[] = [];;) {
-        const verdict = this.use(amounts, begun);
-        if (verdict !== undefined) return verdict;
+      let verdict = this.use(wanted);
+      // Other exchanges of the queue can use up the next blocks too.
+      while (verdict === undefined) {
         this.#reserving ??= this.#reserve().finally(() => this.#reserving = undefined);
-        ({ begun } = await this.#reserving);
-        if (!this.#isReached(amounts)) continue;
-        const statuses = this.#statuses(this.#parts.clock.monotonic());
-        return { isAdmitted: false, statuses, ends: [], begun: [] };
+        const { begun } = await this.#reserving;
+        verdict = this.use(wanted, begun) ?? this.#refusalOf(wanted);
       }
+      return verdict;
     } finally {
-      this.#count(amounts, -1);
+      this.#changeQueue(wanted, -1);
       this.#shrink((block, index, now) =>
         this.#hasEnded ? ofLimit(this.#queuedSums, index) : this.#mostOf(block, index, now)
       );
@@ -118,7 +120,7 @@ export class SubjectBlocks {
    * Settles the amounts of an exchange: its unused amounts are added to the blocks, and its excess
    * is subtracted.
    */
-  settle({ ends }: Verdict, amounts: readonly number[], used: Amounts): void {
+  settle({ ends }: SubjectVerdict, amounts: readonly number[], used: Amounts): void {
     const { counted } = this.layout;
     const now = this.#parts.clock.monotonic();
     for (let index = 0; index < counted.length; index++) {
@@ -130,7 +132,7 @@ export class SubjectBlocks {
   }
 
   /** Returns the amounts of an exchange that is not carried out. */
-  undo({ ends, begun }: Verdict, amounts: readonly number[]): void {
+  undo({ ends, begun }: SubjectVerdict, amounts: readonly number[]): void {
     const now = this.#parts.clock.monotonic();
     for (const [index, amount] of amounts.entries()) {
       this.#correct(index, ofLimit(ends, index), -amount, now, begun[index] === true);
@@ -153,18 +155,12 @@ export class SubjectBlocks {
     this.#hasEnded = true;
   }
 
-  /** Returns the room that an exchange needs in a block. @param amounts Amounts that it needs */
-  #roomFor(index: number, amounts: readonly number[]): number {
-    return roomFor(ofLimit(this.layout.counted, index).name, ofLimit(amounts, index));
-  }
-
   /** Adds an exchange to the queue (1), or removes it (-1). */
-  #count(amounts: readonly number[], count: 1 | -1): void {
-    if (count === 1) this.#queue.add(amounts);
-    else this.#queue.delete(amounts);
-    for (const index of amounts.keys()) {
-      this.#queuedSums[index] = ofLimit(this.#queuedSums, index) +
-        count * this.#roomFor(index, amounts);
+  #changeQueue(wanted: WantedAmounts, sign: 1 | -1): void {
+    if (sign === 1) this.#queue.add(wanted);
+    else this.#queue.delete(wanted);
+    for (const [index, room] of wanted.rooms.entries()) {
+      this.#queuedSums[index] = ofLimit(this.#queuedSums, index) + sign * room;
     }
   }
 
@@ -187,11 +183,16 @@ export class SubjectBlocks {
     }
   }
 
-  /** Returns whether too little of a limit remains, by the last answer of Redis. */
-  #isReached(amounts: readonly number[]): boolean {
+  /** Returns the refusal if too little of a limit remains, by the last answer of Redis. */
+  #refusalOf({ rooms }: WantedAmounts): SubjectVerdict | undefined {
+    if (this.layout.isObserved) return undefined;
     const now = this.#parts.clock.monotonic();
-    if (this.layout.isObserved) return false;
-    return this.#blocks.some((block, index) => block.isReached(this.#roomFor(index, amounts), now));
+    const isReached = this.#blocks.some((block, index) =>
+      block.isReached(ofLimit(rooms, index), now)
+    );
+    return isReached
+      ? { isAdmitted: false, statuses: this.#statuses(now), ends: [], begun: [] }
+      : undefined;
   }
 
   /** Corrects a used amount in the block, or in Redis if the block is of another window. */
@@ -240,46 +241,46 @@ export class SubjectBlocks {
    * Reserves blocks in advance: as much as is needed, or as there is room for. Blocks that arrive
    * too late are returned.
    */
-  async #reserve(): Promise<Verdict> {
+  async #reserve(): Promise<SubjectVerdict> {
     const { layout } = this;
-    const { clock, acquire, settlements, known, gateways } = this.#parts;
+    const { clock, acquireCommand, settlements, known, gateways } = this.#parts;
     // Returned amounts must arrive before Redis computes the remaining amount.
     if (settlements.hasPending(layout.subject.name)) void settlements.flush();
     const askedAt = clock.monotonic();
     const wanted = this.#blocks.map((block, index) => {
       return block.want(
-        Array.from(this.#queue, (amounts) => this.#roomFor(index, amounts)),
+        Array.from(this.#queue, ({ rooms }) => ofLimit(rooms, index)),
         askedAt,
         gateways(),
       );
     });
-    const grantedOf = ({ isAdmitted, statuses }: Verdict) =>
+    const reservedIn = ({ isAdmitted, statuses }: SubjectVerdict) =>
       wanted.map(({ most }, index) => {
         const { limit, used } = ofLimit(statuses, index);
         if (!isAdmitted) return 0;
         return layout.isObserved ? most : Math.max(0, Math.min(most, limit - used));
       });
-    const late = (one: Late<Verdict>) => {
+    const late = (one: Late<SubjectVerdict>) => {
       if (one.state !== "answered" || !one.answer.isAdmitted) return;
-      settlements.add(layout, undefined, toUndoing(layout, one.answer, grantedOf(one.answer)));
+      settlements.add(layout, undefined, toUndoing(layout, one.answer, reservedIn(one.answer)));
     };
     const amounts = wanted.map(({ most }) => most);
-    const verdict = await acquire(
-      { layout, id: NO_SLOT, countsRequests: true, amounts, wanted },
+    const rooms = wanted.map(({ least }) => least);
+    const verdict = await acquireCommand(
+      { layout, id: NO_SLOT, countsRequests: true, amounts, rooms },
       { late },
     );
-    const granted = grantedOf(verdict);
-    known.learn(layout, verdict, granted);
+    const reserved = reservedIn(verdict);
+    known.learn(layout, verdict, reserved);
     const answeredAt = clock.monotonic();
     for (const [index, block] of this.#blocks.entries()) {
       const { used, resetMs } = ofLimit(verdict.statuses, index);
-      // Redis has looked at its clock in between.
-      const [endsAt, latestEnd] = [askedAt + resetMs, answeredAt + resetMs];
-      block.add(ofLimit(granted, index), {
+      // Redis has read its clock between the two times.
+      block.add(ofLimit(reserved, index), {
         used,
         ends: ofLimit(verdict.ends, index),
-        endsAt,
-        latestEnd,
+        until: askedAt + resetMs,
+        latestUntil: answeredAt + resetMs,
         askedAt,
       });
     }

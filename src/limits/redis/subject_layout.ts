@@ -8,10 +8,10 @@ import { isWindowed, type WindowedLimit } from "../limit_kinds.ts";
 import {
   type Amounts,
   limitsOf,
-  type LimitStatus,
   type LimitSubject,
   type Reservation,
   reservedOf,
+  roomFor,
 } from "../limiter.ts";
 import { MOST_COUNTED, type WindowLength } from "./scripts.ts";
 
@@ -50,45 +50,6 @@ export interface SubjectLayout {
   /** True if only requests are limited. */
   readonly limitsOnlyRequests: boolean;
 }
-
-/** Verdict of Redis about one subject. */
-export interface Verdict {
-  readonly isAdmitted: boolean;
-  /** State of the limits before. */
-  readonly statuses: LimitStatus[];
-  /** Ends of the windows, by the clock of Redis, in the order of {@link SubjectLayout.counted}. */
-  readonly ends: readonly number[];
-  /** True for each window that began with this exchange. */
-  readonly begun: readonly boolean[];
-}
-
-/** Change of one count. */
-export interface Change {
-  readonly limit: CountedLimit;
-  /** End of the window in which was reserved; 0 for the current window. */
-  readonly ends: number;
-  /** Used - reserved. */
-  readonly change: number;
-  /** True if a refused exchange that had begun the window returns its amount. */
-  readonly isUndone?: boolean;
-}
-
-/** State of a window after a settlement. */
-export interface WindowStatus {
-  /** Amount that all gateways have used. */
-  readonly used: number;
-  /** End by the clock of Redis. */
-  readonly ends: number;
-  /** Time left until then. Milliseconds. */
-  readonly resetMs: number;
-}
-
-/**
- * Result of a settlement: the status of each window. `"unknown"` if it must not be repeated,
- * because its effect in Redis is unknown or Redis refuses its content; `undefined` if it certainly
- * had no effect.
- */
-export type SettleResult = readonly WindowStatus[] | "unknown" | undefined;
 
 const layouts = new WeakMap<LimitSubject["limits"], SubjectLayout>();
 
@@ -143,17 +104,24 @@ export function toCountable(amounts: Amounts): Amounts {
   return isCounted ? amounts : { tokens: toWholeCount(tokens), spend: toWholeCount(spend) };
 }
 
-/** Returns the amounts that an exchange acquires, in the order of {@link SubjectLayout.counted}. */
-export function reservedAmounts(
+/** Amounts that an exchange acquires, in the order of {@link SubjectLayout.counted}. */
+export interface WantedAmounts {
+  readonly amounts: readonly number[];
+  /** Room that each limit must have; 0 for any. */
+  readonly rooms: readonly number[];
+}
+
+/** Returns the amounts that an exchange acquires. */
+export function toWanted(
   { subject, counted }: SubjectLayout,
   reservation: Reservation,
-): number[] {
+): WantedAmounts {
   const amounts: number[] = [];
-  for (let index = 0; index < counted.length; index++) {
-    const limit = counted[index];
-    if (limit !== undefined) {
-      amounts.push(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation));
-    }
+  const rooms: number[] = [];
+  for (const { name, limit } of counted) {
+    const status = { subject, name, limit };
+    amounts.push(reservedOf(status, reservation));
+    rooms.push(roomFor(status, reservation));
   }
-  return amounts;
+  return { amounts, rooms };
 }

@@ -4,7 +4,7 @@
  *
  * | state      | reached by                              | next                             |
  * | ---------- | --------------------------------------- | -------------------------------- |
- * | unanswered | `acquire`, if Redis failed              | local, or the exchange is refused |
+ * | unanswered | `ask`, if Redis failed                  | local, or the call is refused    |
  * | admitted   | a verdict of Redis or of blocks         | settled or undone                |
  * | refused    | a verdict of Redis or of blocks         | none                             |
  * | local      | `decideLocally`, if it was unanswered   | synced to Redis when it answers  |
@@ -24,30 +24,30 @@ import {
   type LimitSubject,
   type Reservation,
 } from "../limiter.ts";
-import type { Acquire } from "./acquire.ts";
+import type { AcquireCommand, SubjectVerdict } from "./acquire.ts";
 import type { BlockPool } from "./block_pool.ts";
 import type { ExhaustedWindows } from "./exhausted_windows.ts";
 import type { KnownWindows } from "./known_windows.ts";
 import type { LocalDecisions, LocalLease } from "./local_decisions.ts";
-import type { OpenLeases } from "./open_leases.ts";
+import type { OpenSlots } from "./open_slots.ts";
 import { NO_SLOT } from "./scripts.ts";
 import { type Settlements, toCorrections, toUndoing } from "./settlements.ts";
 import type { SubjectBlocks } from "./subject_blocks.ts";
-import { layoutOf, reservedAmounts, type SubjectLayout, type Verdict } from "./subject_layout.ts";
+import { layoutOf, type SubjectLayout, toWanted, type WantedAmounts } from "./subject_layout.ts";
 
 /** Parts of a limiter that leases use. */
 export interface LeaseParts {
   /** Id of this gateway. */
   readonly id: string;
   readonly client: RedisClient;
-  readonly acquire: Acquire;
+  readonly acquireCommand: AcquireCommand;
   readonly settlements: Settlements;
   readonly known: KnownWindows;
   readonly local: LocalDecisions;
-  readonly open: OpenLeases;
+  readonly open: OpenSlots;
   readonly pool: BlockPool;
   readonly exhausted: ExhaustedWindows;
-  /** True while other gateways can have unsynced calls of an outage. */
+  /** True while local decisions stay local, even if Redis answers. */
   readonly staysLocal: () => boolean;
 }
 
@@ -65,12 +65,15 @@ export class SubjectLeases {
     const blocks = this.#parts.pool.find(subject);
     if (blocks === undefined) return undefined;
     const { layout } = blocks;
-    const reserved = reservedAmounts(layout, reservation);
-    const verdict = blocks.use(reserved);
-    return verdict && new SubjectLease(this.#parts, { layout, reserved, verdict, blocks });
+    const wanted = toWanted(layout, reservation);
+    const verdict = blocks.use(wanted);
+    return verdict && new SubjectLease(this.#parts, { layout, wanted, verdict, blocks });
   }
 
-  /** Acquires a lease of one subject from Redis. Does not reject. */
+  /**
+   * Acquires a lease of one subject from Redis or from its next blocks. The lease is unanswered if
+   * Redis failed, or if local decisions stay local. Does not reject.
+   */
   async acquire(subject: LimitSubject, reservation: Reservation): Promise<SubjectLease> {
     const { settlements, known, pool } = this.#parts;
     const layout = layoutOf(subject);
@@ -79,13 +82,13 @@ export class SubjectLeases {
     const staysLocal = isLocal && this.#parts.staysLocal();
     // Local decisions must be synced before Redis decides again.
     if (isLocal && !staysLocal) void this.sync();
-    const blocks = !staysLocal && pool.usesBlocks(layout) ? pool.of(layout) : undefined;
+    const blocks = !staysLocal && pool.usesBlocks(layout) ? pool.getOrAdd(layout) : undefined;
     const needsSlot = layout.concurrency !== undefined &&
       !isCountedByFirstLease(subject, reservation);
     const id = needsSlot ? `${this.#parts.id}-${++this.#acquired}` : undefined;
-    const reserved = reservedAmounts(layout, reservation);
-    const lease = new SubjectLease(this.#parts, { layout, id, reserved, blocks });
-    if (!staysLocal) await lease.acquire(reservation);
+    const wanted = toWanted(layout, reservation);
+    const lease = new SubjectLease(this.#parts, { layout, id, wanted, blocks });
+    if (!staysLocal) await lease.ask(reservation);
     return lease;
   }
 
@@ -101,35 +104,34 @@ export class SubjectLeases {
 }
 
 function sync({ settlements, local }: LeaseParts): Promise<void> {
-  return settlements.sync(local.unsynced());
+  return settlements.sync(local.counts.unsynced());
 }
 
 function syncIfUp(parts: LeaseParts): void {
   if (parts.client.health.isUp) void sync(parts);
 }
 
-interface LeaseRequest {
+interface SubjectRequest {
   readonly layout: SubjectLayout;
   /** Id of the exchange, if it needs a concurrency slot. */
   readonly id?: string | undefined;
-  /** Amounts to reserve, in the order of {@link SubjectLayout.counted}. */
-  readonly reserved: readonly number[];
+  readonly wanted: WantedAmounts;
   /** The blocks from which the amounts are used; `undefined` to ask Redis. */
   readonly blocks: SubjectBlocks | undefined;
-  readonly verdict?: Verdict;
+  readonly verdict?: SubjectVerdict;
 }
 
 /** Lease of one subject, in one of the states above. */
 export class SubjectLease {
   readonly layout: SubjectLayout;
   readonly #parts: LeaseParts;
-  readonly #request: LeaseRequest;
-  #verdict: Verdict | undefined;
+  readonly #request: SubjectRequest;
+  #verdict: SubjectVerdict | undefined;
   #local: LocalLease | undefined;
   /** True if Redis can have counted it although the command failed. */
-  #isUnclear = false;
+  #mayBeCounted = false;
 
-  constructor(parts: LeaseParts, request: LeaseRequest) {
+  constructor(parts: LeaseParts, request: SubjectRequest) {
     this.#parts = parts;
     this.layout = request.layout;
     this.#request = request;
@@ -151,15 +153,15 @@ export class SubjectLease {
   }
 
   /** Asks Redis, or uses the next blocks. Does not reject. */
-  async acquire(reservation: Reservation): Promise<void> {
-    const { layout, blocks, reserved } = this.#request;
+  async ask(reservation: Reservation): Promise<void> {
+    const { layout, blocks, wanted } = this.#request;
     try {
-      const verdict = await (blocks?.useNext(reserved) ?? this.#askRedis(reservation));
+      const verdict = await (blocks?.useNext(wanted) ?? this.#askRedis(reservation));
       this.#parts.exhausted.forget(verdict, layout, reservation);
       this.#verdict = verdict;
     } catch (error) {
       // A block that arrives too late is returned to Redis by other code.
-      if (blocks !== undefined) awaitLate(error, () => {}, (late) => this.#waiveIfUnclear(late));
+      if (blocks !== undefined) awaitLate(error, () => {}, (late) => this.#waiveIfUnknown(late));
     }
   }
 
@@ -167,15 +169,16 @@ export class SubjectLease {
   decideLocally(reservation: Reservation): void {
     const { local, open } = this.#parts;
     const { id } = this.#request;
-    this.#local = local.admit(this.layout, this.statuses, reservation);
-    if (this.#isUnclear) this.#local.waive();
+    this.#local = local.count(this.layout, this.statuses, reservation);
+    if (this.#mayBeCounted) this.#local.waive();
     if (id !== undefined) open.add(this.layout, id);
   }
 
   /** Ends an exchange that was admitted. @param isUndone True if there was no call after all */
   release(used: Amounts, isUndone: boolean): void {
     const { open, settlements, known } = this.#parts;
-    const { layout, id, blocks, reserved } = this.#request;
+    const { layout, id, blocks, wanted } = this.#request;
+    const reserved = wanted.amounts;
     const local = this.#local;
     const verdict = this.#verdict;
     if (isUndone && local === undefined) return this.undo();
@@ -196,7 +199,8 @@ export class SubjectLease {
 
   /** Returns all amounts of an exchange that was refused, or that made no call. */
   undo(): void {
-    const { layout, id, blocks, reserved } = this.#request;
+    const { layout, id, blocks, wanted } = this.#request;
+    const reserved = wanted.amounts;
     const verdict = this.#verdict;
     if (verdict?.isAdmitted !== true) return;
     if (blocks !== undefined) return blocks.undo(verdict, reserved);
@@ -207,13 +211,13 @@ export class SubjectLease {
     settlements.add(layout, id, changes);
   }
 
-  async #askRedis(reservation: Reservation): Promise<Verdict> {
-    const { acquire, known, open } = this.#parts;
-    const { layout, id, reserved } = this.#request;
+  async #askRedis(reservation: Reservation): Promise<SubjectVerdict> {
+    const { acquireCommand, known, open } = this.#parts;
+    const { layout, id, wanted } = this.#request;
     const countsRequests = !isCountedByFirstLease(layout.subject, reservation);
-    const request = { layout, id: id ?? NO_SLOT, countsRequests, amounts: reserved };
-    const verdict = await acquire(request, { late: (late) => this.#answeredLate(late) });
-    known.learn(layout, verdict, reserved);
+    const request = { layout, id: id ?? NO_SLOT, countsRequests, ...wanted };
+    const verdict = await acquireCommand(request, { late: (late) => this.#answeredLate(late) });
+    known.learn(layout, verdict, wanted.amounts);
     if (id !== undefined && verdict.isAdmitted) open.add(layout, id);
     return verdict;
   }
@@ -222,20 +226,24 @@ export class SubjectLease {
    * Returns the amounts that Redis admitted too late. The local decision counts instead. A
    * concurrency slot stays in use while the exchange is open.
    */
-  #answeredLate(late: Late<Verdict>): void {
-    this.#waiveIfUnclear(late);
+  #answeredLate(late: Late<SubjectVerdict>): void {
+    this.#waiveIfUnknown(late);
     if (late.state !== "answered" || !late.answer.isAdmitted) return;
     const { open, settlements } = this.#parts;
-    const { layout, id, reserved } = this.#request;
+    const { layout, id, wanted } = this.#request;
     const isOver = id !== undefined && !open.has(layout, id);
     if (isOver) open.delete(layout, id);
-    settlements.add(layout, isOver ? id : undefined, toUndoing(layout, late.answer, reserved));
+    settlements.add(
+      layout,
+      isOver ? id : undefined,
+      toUndoing(layout, late.answer, wanted.amounts),
+    );
   }
 
-  /** Waives the local reservation if Redis can have counted the exchange already. */
-  #waiveIfUnclear({ state }: Late<unknown>): void {
+  /** Waives the local reservation if the effect in Redis is unknown. */
+  #waiveIfUnknown({ state }: Late<unknown>): void {
     if (state !== "unknown") return;
-    this.#isUnclear = true;
+    this.#mayBeCounted = true;
     this.#local?.waive();
   }
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../../exchange/reported_event.ts";
 import { hmac } from "@noble/hashes/hmac.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { utf8ToBytes } from "@noble/hashes/utils.js";
@@ -25,7 +26,7 @@ export interface WebhookParts {
   readonly post: Post;
   readonly clock: Clock;
   /** Receives one line for the operator if a message could not be delivered. */
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
 }
 
 /** A message. */
@@ -89,7 +90,8 @@ export class Webhook {
     }
     if (isAccepted(status)) return;
     const why = status === 0 ? "no answer" : `status ${status}`;
-    report(`a message of type ${type} could not be delivered: ${why}`);
+    const text = `a message of type ${type} could not be delivered: ${why}`;
+    report(text, { event: "alert_lost", type, id });
   }
 
   /** Sends a message once. Resolves with the status of the answer; 0 without an answer. */

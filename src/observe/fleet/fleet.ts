@@ -31,8 +31,8 @@ export interface GatewayMetrics {
   readonly metrics: readonly MetricSnapshot[] | undefined;
 }
 
-/** A gateway that was asked to drain or to resume. */
-export interface TurnedGateway extends Pick<FleetGateway, "id" | "name" | "state"> {
+/** The state of a gateway that was asked to drain or to resume. */
+export interface DrainReport extends Pick<FleetGateway, "id" | "name" | "state"> {
   /** True after it has published the new state. */
   readonly isDone: boolean;
 }
@@ -68,5 +68,5 @@ export interface Fleet {
    *
    * @throws {GatewayError} `gateway_not_found`; `fleet_unavailable` if Redis does not answer
    */
-  turn(gateway: string, isDrained: boolean): Promise<readonly TurnedGateway[]>;
+  setDrained(gateway: string, isDrained: boolean): Promise<readonly DrainReport[]>;
 }

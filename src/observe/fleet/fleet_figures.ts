@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type Durations, type LiveSecond, percentile } from "../live/live_report.ts";
+import { addBins, type Durations, type LiveSecond, percentile } from "../live/live_report.ts";
 import type { FleetFigures } from "./fleet_report.ts";
 
 /** Seconds that errors and durations cover. */
@@ -56,12 +56,5 @@ export class LastMinute {
 
 /** Adds histograms, so that each bin occurs once in the result. */
 export function compact(all: readonly Durations[]): Durations {
-  const counts = new Map<number, number>();
-  for (const durations of all) {
-    for (let index = 0; index < durations.length; index += 2) {
-      const [bin = 0, count = 0] = [durations[index], durations[index + 1]];
-      counts.set(bin, (counts.get(bin) ?? 0) + count);
-    }
-  }
-  return [...counts].sort(([one], [other]) => one - other).flat();
+  return addBins(all).flat();
 }

@@ -10,24 +10,27 @@ import { type MetricsFormat, toMetricsText } from "../metrics/metrics_text.ts";
 import type { GatewayMetrics } from "./fleet.ts";
 
 /** Form of metric names, and of series with their labels, as Prometheus reads them. */
-const [METRIC, SERIES] = [/^[a-zA-Z_:][\w:]*$/, /^[a-zA-Z_:][\w:]*(?:\{[^\n\r]*\})?$/];
+const METRIC = /^[a-zA-Z_:][\w:]*$/;
+const SERIES = /^[a-zA-Z_:][\w:]*(?:\{[^\n\r]*\})?$/;
+const HELP = /^[^\n\r]*$/;
+const TYPES: readonly unknown[] = ["counter", "gauge", "histogram"];
+const AGGREGATIONS: readonly unknown[] = ["sum", "max", "min", "average"];
 
 /**
  * True if a value is a metric and nothing else can be hidden in its text. Anyone with access to
  * Redis can have written it.
  */
 function isMetric(value: unknown): value is MetricSnapshot {
-  const { name = "", help = "\n", type = "", aggregation = "", series } = (value ?? {}) as Partial<
-    MetricSnapshot
-  >;
-  if (![name, help, type, aggregation].every((text) => typeof text === "string")) return false;
-  return METRIC.test(name) && /^[^\n\r]*$/.test(help) &&
-    ["counter", "gauge", "histogram"].includes(type) &&
-    ["sum", "max", "min", "average"].includes(aggregation) && typeof series === "object" &&
-    series !== null &&
-    Object.entries(series).every(([each, number]) =>
-      SERIES.test(each) && typeof number === "number"
-    );
+  if (typeof value !== "object" || value === null) return false;
+  const { name, help, type, aggregation, series }: Partial<MetricSnapshot> = value;
+  if (typeof name !== "string" || !METRIC.test(name)) return false;
+  if (typeof help !== "string" || !HELP.test(help)) return false;
+  if (!TYPES.includes(type) || !AGGREGATIONS.includes(aggregation)) return false;
+  return typeof series === "object" && series !== null && Object.entries(series).every(isSeries);
+}
+
+function isSeries([name, value]: [string, unknown]): boolean {
+  return SERIES.test(name) && typeof value === "number";
 }
 
 /** Returns the metrics that a gateway has published. Invalid ones are dropped. */
@@ -49,6 +52,18 @@ function labelAll(
   return Object.entries(series).map(([name, value]) => [label(name, instance), value] as const);
 }
 
+/** Makes the metric that shows whether a gateway has answered. */
+function toAnswered(hasAnswered: boolean): MetricSnapshot {
+  const name = "sallyport_gateway_answered";
+  return {
+    name,
+    help: "1 if the gateway has answered this scrape through Redis, else 0",
+    type: "gauge",
+    aggregation: "sum",
+    series: { [name]: hasAnswered ? 1 : 0 },
+  };
+}
+
 /** Formats the metrics of several gateways. */
 export function toFleetMetricsText(
   gateways: readonly GatewayMetrics[],
@@ -64,13 +79,7 @@ export function toFleetMetricsText(
     for (const [name, value] of labelAll(metric, instance)) found.series[name] = value;
   };
   for (const { name, metrics } of gateways) {
-    const answered = "sallyport_gateway_answered";
-    const help = "1 if the gateway has answered this scrape through Redis, else 0";
-    const value = metrics === undefined ? 0 : 1;
-    add(
-      { name: answered, help, type: "gauge", aggregation: "sum", series: { [answered]: value } },
-      name,
-    );
+    add(toAnswered(metrics !== undefined), name);
     for (const metric of metrics ?? []) add(metric, name);
   }
   return toMetricsText(

@@ -149,7 +149,9 @@ function mergeReplicas(all: readonly Replica[]): Replica[] {
 function mergeProviders(all: readonly Provider[]): Provider[] {
   const byName = new Map<string, Provider[]>();
   for (const provider of all) {
-    byName.set(provider.name, [...byName.get(provider.name) ?? [], provider]);
+    const same = byName.get(provider.name);
+    if (same === undefined) byName.set(provider.name, [provider]);
+    else same.push(provider);
   }
   return Array.from(byName.values(), (same) => ({
     ...same[0] as Provider,

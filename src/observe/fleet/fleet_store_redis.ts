@@ -95,8 +95,8 @@ export type Question = "watched" | "scraped";
 /** Commands for a gateway. */
 export type Command = "drain" | "resume";
 
-/** Answer to a publishing gateway. */
-export interface Heard {
+/** Messages for a gateway, which it reads when it publishes. */
+export interface Messages {
   readonly command: Command | undefined;
   /** Times of the last questions; 0 without one. */
   readonly watched: number;
@@ -126,7 +126,7 @@ export class FleetStore {
   }
 
   /** Publishes the record of a gateway, and reads the questions and the command for it. */
-  publish(id: string, record: string): Promise<Heard> {
+  publish(id: string, record: string): Promise<Messages> {
     const keys = [
       SEEN,
       RECORDS,

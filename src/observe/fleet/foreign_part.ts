@@ -6,6 +6,7 @@
  * @module
  */
 import { OUTCOMES } from "../../errors/outcomes.ts";
+import type { Tariff, TokenUsage, UsagePart } from "../../exchange/billing.ts";
 import type {
   Durations,
   LiveExchange,
@@ -20,6 +21,8 @@ export type Unknown<T> = { readonly [Name in keyof T]?: unknown };
 
 /** Limit of a text. A model's name has at most 256 characters, but an address can be longer. */
 const MAX_TEXT = 2000;
+/** A cost that a provider stated. */
+const DECIMAL = /^\d{1,30}(?:\.\d{1,100})?$/;
 /** The latest time of a `Date`. Milliseconds since 1970. */
 const MAX_TIME = 8.64e15;
 
@@ -75,6 +78,7 @@ function readSecond(value: unknown): LiveSecond | undefined {
     errors: readCounts(second.errors),
     callers: readCounts(second.callers),
     tokens: count(second.tokens),
+    estimatedTokens: count(second.estimatedTokens),
     outputTokens: count(second.outputTokens),
     duration: readDurations(second.duration),
     firstToken: readDurations(second.firstToken),
@@ -102,9 +106,33 @@ const NEEDED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
   ] as const)
     .map((name) => [name, isCount] as const),
 ];
-const isUsage = (value: unknown) =>
-  isObject(value) && isCount((value as { total?: unknown }).total) &&
-  Object.values(value).every(isCount);
+
+function isTariff(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  const { tier = "", geo = "", context, asked = {} }: Unknown<Tariff> = value;
+  return isText(tier) && isText(geo) && isCount(context) && isObject(asked) &&
+    Object.values(asked).every(isText);
+}
+
+function isUsagePart(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  const { model = "", classes, tariff }: Unknown<UsagePart> = value;
+  return isText(model) && isObject(classes) && Object.values(classes).every(isCount) &&
+    isTariff(tariff);
+}
+
+function isAttribution(value: unknown): boolean {
+  return isObject(value) && Object.values(value).every(isText);
+}
+
+function isUsage(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  const { parts = [], statedCost = "0", ...counts }: Unknown<TokenUsage> = value;
+  return isCount(counts.total) && Object.values(counts).every(isCount) &&
+    Array.isArray(parts) && parts.every(isUsagePart) && isText(statedCost) &&
+    DECIMAL.test(statedCost);
+}
+
 /** Optional facts of an exchange. A fact of another form is dropped. */
 const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
   ...([
@@ -116,6 +144,7 @@ const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
     "keyName",
     "team",
     "operation",
+    "run",
     "genAi",
     "model",
   ] as const)
@@ -124,7 +153,10 @@ const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
   ...(["calledMs", "firstByteMs", "firstTokenMs", "replica"] as const).map((name) =>
     [name, isCount] as const
   ),
-  ...(["isMetered", "isEstimated", "stream"] as const).map((name) => [name, isFlag] as const),
+  ...(["isMetered", "isEstimated", "stream", "usesHeldKey"] as const).map((name) =>
+    [name, isFlag] as const
+  ),
+  ["attribution", isAttribution],
   ["usage", isUsage],
 ];
 

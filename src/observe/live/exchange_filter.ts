@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { type Dimension, DIMENSIONS } from "../../config/dimensions.ts";
 import { parseDuration } from "../../config/units.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import { concernOf } from "../../errors/outcomes.ts";
@@ -12,9 +13,9 @@ import { concernOf } from "../../errors/outcomes.ts";
  * Reads a duration of a filter.
  *
  * @param text Milliseconds, or with a unit such as `2s`
- * @returns Milliseconds; `undefined` for any other text
+ * @returns Milliseconds; `undefined` for any other text, or none
  */
-export function readDuration(text: string): number | undefined {
+export function readDuration(text = ""): number | undefined {
   const ms = /^[0-9]+$/.test(text) ? Number(text) : parseDuration(text);
   return Number.isNaN(ms) ? undefined : ms;
 }
@@ -33,13 +34,17 @@ export const END_KIND_MEANINGS: Readonly<Record<EndKind, string>> = {
   cancelled: "left by the caller",
 };
 
+/** The full values of attribution, by dimension. */
+type AttributionFilter = { readonly [Name in Dimension]?: string | undefined };
+
 /**
  * A filter. An exchange must match each part that is set. Texts are compared without regard to
  * case.
  */
-export interface ExchangeFilter {
+export interface ExchangeFilter extends AttributionFilter {
   /**
-   * Part of any name or code: id, key, team, provider, model, operation, outcome, code, cause or status.
+   * Part of any name or code: id, key, team, attribution, provider, model, operation, run, outcome,
+   * code, cause or status.
    */
   readonly search?: string | undefined;
   readonly id?: string | undefined;
@@ -53,6 +58,8 @@ export interface ExchangeFilter {
   readonly model?: string | undefined;
   /** Part of the operation's name. */
   readonly operation?: string | undefined;
+  /** The full id of the run. */
+  readonly run?: string | undefined;
   readonly outcome?: EndKind | undefined;
   /** Part of the code or of the cause. */
   readonly code?: string | undefined;
@@ -71,9 +78,11 @@ export interface FilteredExchange extends
     | "keyId"
     | "keyName"
     | "team"
+    | "attribution"
     | "provider"
     | "model"
     | "operation"
+    | "run"
     | "outcome"
     | "code"
     | "cause"
@@ -105,14 +114,24 @@ const searchedTexts = (exchange: FilteredExchange): readonly (string | undefined
   exchange.keyId,
   exchange.keyName,
   exchange.team,
+  ...Object.values(exchange.attribution ?? {}),
   exchange.provider,
   exchange.model,
   exchange.operation,
+  exchange.run,
   exchange.outcome,
   exchange.code,
   exchange.cause,
   String(exchange.status),
 ];
+
+/** The test of each dimension. */
+const ATTRIBUTION_TESTS = Object.fromEntries(
+  DIMENSIONS.map((name) => [
+    name,
+    (wanted: string): Test => ({ attribution }) => attribution?.[name] === wanted,
+  ]),
+) as Record<Dimension, (wanted: string) => Test>; // it has all dimensions
 
 /** The test of each part of a filter. */
 const TESTS: {
@@ -128,9 +147,11 @@ const TESTS: {
     return ({ keyId, keyName }) => holds(keyId, part) || holds(keyName, part);
   },
   team: (wanted) => ({ team }) => team === wanted,
+  ...ATTRIBUTION_TESTS,
   provider: (wanted) => ({ provider }) => provider === wanted,
   model: (wanted) => ({ model }) => holds(model, wanted.toLowerCase()),
   operation: (wanted) => ({ operation }) => holds(operation, wanted.toLowerCase()),
+  run: (wanted) => ({ run }) => run === wanted,
   outcome: (wanted) => (exchange) => endKindOf(exchange) === wanted,
   code(wanted) {
     const part = wanted.toLowerCase();

@@ -8,10 +8,11 @@
  * @module
  */
 import type { ByteSource } from "../../http/message.ts";
+import { addCount } from "../../exchange/count_map.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
-import { concernOf } from "../../errors/outcomes.ts";
+import { concernOf, nameEnd } from "../../errors/outcomes.ts";
 import type { ExchangePage, ExchangeQuery } from "./exchange_page.ts";
 import { ExchangeRing } from "./exchange_ring.ts";
 import {
@@ -26,7 +27,7 @@ import {
   TIMED_SECONDS,
 } from "./live_report.ts";
 
-/** Times of the exchanges of one second, by provider: a slot of the ring. */
+/** Times of the forwarded exchanges of one second, by provider: a slot of the ring. */
 class SecondTimes {
   at = -1;
   readonly #byProvider = new Map<string, { duration: Uint32Array; firstToken: Uint32Array }>();
@@ -59,6 +60,7 @@ class Second {
   at = -1;
   exchanges = 0;
   tokens = 0;
+  estimatedTokens = 0;
   outputTokens = 0;
   readonly errors = new Map<string, number>();
   readonly callers = new Map<string, number>();
@@ -70,7 +72,11 @@ class Second {
   /** Clears the slot for another second. */
   start(at: number): void {
     this.at = at;
-    this.exchanges = this.tokens = this.outputTokens = 0;
+    this.exchanges =
+      this.tokens =
+      this.estimatedTokens =
+      this.outputTokens =
+        0;
     this.errors.clear();
     this.callers.clear();
     this.providers.clear();
@@ -78,13 +84,15 @@ class Second {
   }
 
   toJson(times: LiveSecond["times"]): LiveSecond {
-    const { at, exchanges, tokens, outputTokens, errors, callers, providers } = this;
+    const { at, exchanges, tokens, estimatedTokens, outputTokens } = this;
+    const { errors, callers, providers } = this;
     return {
       at,
       exchanges,
       errors: Object.fromEntries(errors),
       callers: Object.fromEntries(callers),
       tokens,
+      estimatedTokens,
       outputTokens,
       duration: toDurations(this.duration),
       firstToken: toDurations(this.firstToken),
@@ -103,15 +111,7 @@ function toDurations(bins: Uint32Array): Durations {
 
 function addTo(bins: Uint32Array, ms: number): void {
   const bin = binOf(ms);
-  bins[bin] = (bins[bin] ?? 0) + 1;
-}
-
-/**
- * Returns the name that an error or another end is counted under: the gateway's code, the
- * provider's status or the outcome.
- */
-function endOf({ code, outcome, status }: ExchangeRecord): string {
-  return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
+  bins[bin] = (bins[bin] as number) + 1; // each bin is below BINS
 }
 
 /** State of one replica of a provider. */
@@ -169,7 +169,8 @@ export class LiveFeed implements ExchangeObserver {
   }
 
   settled(record: ExchangeRecord): void {
-    const [now, ended] = [this.#now(), record.startedAt + record.durationMs];
+    const now = this.#now();
+    const ended = record.startedAt + record.durationMs;
     const settledAt = Math.abs(now - ended) > MAX_LATE_MS ? now : ended;
     const at = Math.floor(settledAt / 1000);
     this.#exchanges.add(record, settledAt);
@@ -179,14 +180,14 @@ export class LiveFeed implements ExchangeObserver {
     second.exchanges++;
     if (concern !== "nobody") {
       const counts = concern === "operator" ? second.errors : second.callers;
-      const end = endOf(record);
-      counts.set(end, (counts.get(end) ?? 0) + 1);
+      addCount(counts, nameEnd(record));
     }
     addTo(second.duration, record.durationMs);
     addTo(second.overhead, record.overheadMs);
     if (record.firstTokenMs !== undefined) addTo(second.firstToken, record.firstTokenMs);
     if (record.usage !== undefined) {
       second.tokens += record.usage.total;
+      if (record.isEstimated === true) second.estimatedTokens += record.usage.total;
       second.outputTokens += record.usage.output ?? 0;
     }
     if (record.provider === undefined) return;
@@ -194,6 +195,8 @@ export class LiveFeed implements ExchangeObserver {
     if (counts === undefined) second.providers.set(record.provider, counts = [0, 0]);
     counts[0]++;
     if (concern === "operator") counts[1]++;
+    // A call that was not forwarded says nothing about the provider's latency.
+    if (record.calledMs === undefined) return;
     (this.#times[at % TIMED_SECONDS] ??= new SecondTimes()).add(at, record.provider, record);
   }
 

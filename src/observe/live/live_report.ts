@@ -4,10 +4,11 @@
  *
  * @module
  */
+import { addCount } from "../../exchange/count_map.ts";
 import type { ClassAmounts } from "../../exchange/billing.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 
-export { concernOf } from "../../errors/outcomes.ts";
+export { concernOf, nameEnd, OUTCOMES } from "../../errors/outcomes.ts";
 
 /** Number of stored seconds. */
 export const KEPT_SECONDS = 300;
@@ -41,6 +42,18 @@ export function binOf(ms: number): number {
 /** Durations as a histogram: the number of each bin that is not empty, followed by its count. */
 export type Durations = readonly number[];
 
+/** Adds up histograms. Returns the bins with their counts, the shortest durations first. */
+export function addBins(all: readonly Durations[]): [bin: number, count: number][] {
+  const counts = new Map<number, number>();
+  for (const durations of all) {
+    for (let index = 0; index < durations.length; index += 2) {
+      const [bin = 0, count = 0] = [durations[index], durations[index + 1]];
+      addCount(counts, bin, count);
+    }
+  }
+  return Array.from(counts).sort(([one], [other]) => one - other);
+}
+
 /**
  * Returns a percentile of durations.
  *
@@ -48,17 +61,9 @@ export type Durations = readonly number[];
  * @returns Milliseconds, the middle of a bin; `undefined` if there are no durations
  */
 export function percentile(all: readonly Durations[], share: number): number | undefined {
-  const counts = new Map<number, number>();
-  let total = 0;
-  for (const durations of all) {
-    for (let index = 0; index < durations.length; index += 2) {
-      const [bin = 0, count = 0] = [durations[index], durations[index + 1]];
-      counts.set(bin, (counts.get(bin) ?? 0) + count);
-      total += count;
-    }
-  }
-  let rank = Math.ceil(total * share);
-  for (const [bin, count] of [...counts].sort(([one], [other]) => one - other)) {
+  const bins = addBins(all);
+  let rank = Math.ceil(bins.reduce((sum, [, count]) => sum + count, 0) * share);
+  for (const [bin, count] of bins) {
     rank -= count;
     if (rank <= 0) return 2 ** (FIRST_OCTAVE + (bin - 0.5) / BINS_AN_OCTAVE);
   }
@@ -83,8 +88,10 @@ export interface LiveSecond {
    * (`client_closed`).
    */
   readonly callers: Readonly<Record<string, number>>;
-  /** Tokens as providers stated them. */
+  /** Tokens that providers stated, or else the gateway estimated. */
   readonly tokens: number;
+  /** The tokens among them that the gateway estimated. */
+  readonly estimatedTokens: number;
   readonly outputTokens: number;
   /** From the first header to the last byte. */
   readonly duration: Durations;
@@ -153,6 +160,16 @@ export interface LivePart {
   readonly exchanges: readonly LiveExchange[];
 }
 
+/** The report of a gateway that has no traffic yet. */
+const NO_TRAFFIC: LivePart = {
+  since: 0,
+  openExchanges: 0,
+  openStreams: 0,
+  providers: [],
+  seconds: [],
+  exchanges: [],
+};
+
 /** One event of the feed. */
 export interface LiveReport extends LivePart {
   /** Wall clock, milliseconds since 1970. */
@@ -178,19 +195,22 @@ function addUp<T>(
   return Object.fromEntries(sums);
 }
 
+const mergeCounts = (one: LiveSecond["errors"], other: LiveSecond["errors"]) =>
+  addUp([...Object.entries(one), ...Object.entries(other)], (a, b) => a + b);
+
+const mergeTimes = (one: ProviderTimes, other: ProviderTimes): ProviderTimes => ({
+  duration: [...one.duration, ...other.duration],
+  firstToken: [...one.firstToken, ...other.firstToken],
+});
+
 function mergeSeconds(all: readonly LiveSecond[]): LiveSecond[] {
   const merged = addUp(all.map((second) => [String(second.at), second] as const), (one, other) => ({
     at: one.at,
     exchanges: one.exchanges + other.exchanges,
-    errors: addUp(
-      [...Object.entries(one.errors), ...Object.entries(other.errors)],
-      (a, b) => a + b,
-    ),
-    callers: addUp(
-      [...Object.entries(one.callers), ...Object.entries(other.callers)],
-      (a, b) => a + b,
-    ),
+    errors: mergeCounts(one.errors, other.errors),
+    callers: mergeCounts(one.callers, other.callers),
     tokens: one.tokens + other.tokens,
+    estimatedTokens: one.estimatedTokens + other.estimatedTokens,
     outputTokens: one.outputTokens + other.outputTokens,
     duration: [...one.duration, ...other.duration],
     firstToken: [...one.firstToken, ...other.firstToken],
@@ -199,10 +219,7 @@ function mergeSeconds(all: readonly LiveSecond[]): LiveSecond[] {
       [...Object.entries(one.providers), ...Object.entries(other.providers)],
       ([a, b], [c, d]): [number, number] => [a + c, b + d],
     ),
-    times: addUp([...Object.entries(one.times), ...Object.entries(other.times)], (a, b) => ({
-      duration: [...a.duration, ...b.duration],
-      firstToken: [...a.firstToken, ...b.firstToken],
-    })),
+    times: addUp([...Object.entries(one.times), ...Object.entries(other.times)], mergeTimes),
   }));
   return Object.values(merged).sort((one, other) => one.at - other.at);
 }
@@ -221,36 +238,36 @@ function mergeReplicas(one: readonly LiveReplica[], other: readonly LiveReplica[
   });
 }
 
+/** Merges the replicas of each provider. While a change is applied, they can differ. */
+function mergeProviders(
+  providers: LivePart["providers"],
+  others: readonly LivePart[],
+): LivePart["providers"] {
+  return providers.map((provider, index) => {
+    let { replicas } = provider;
+    for (const other of others) {
+      const same = other.providers[index];
+      if (same !== undefined) replicas = mergeReplicas(replicas, same.replicas);
+    }
+    return { ...provider, replicas };
+  });
+}
+
 /**
  * Merges the reports of several processes that have the same configuration.
  *
- * @param parts At least one
+ * @param parts Without any, the report has no traffic
  * @returns Counts added up, exchanges in the order in which they ended
  */
 export function mergeParts(parts: readonly LivePart[]): LivePart {
   const [first, ...rest] = parts;
-  if (first === undefined) {
-    return {
-      since: 0,
-      openExchanges: 0,
-      openStreams: 0,
-      providers: [],
-      seconds: [],
-      exchanges: [],
-    };
-  }
+  if (first === undefined) return NO_TRAFFIC;
   if (rest.length === 0) return first;
   return {
     since: Math.min(...parts.map(({ since }) => since)),
     openExchanges: parts.reduce((sum, { openExchanges }) => sum + openExchanges, 0),
     openStreams: parts.reduce((sum, { openStreams }) => sum + openStreams, 0),
-    providers: first.providers.map((provider, index) => ({
-      ...provider,
-      replicas: rest.reduce(
-        (merged, part) => mergeReplicas(merged, part.providers[index]?.replicas ?? []),
-        provider.replicas,
-      ),
-    })),
+    providers: mergeProviders(first.providers, rest),
     seconds: mergeSeconds(parts.flatMap(({ seconds }) => seconds)),
     exchanges: parts.flatMap(({ exchanges }) => exchanges)
       .sort((one, other) => one.settledAt - other.settledAt)

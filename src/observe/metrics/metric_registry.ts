@@ -24,8 +24,13 @@ type SeriesValues = readonly (readonly [series: string, value: number])[];
 const escapeValue = (text: string): string =>
   text.replace(/[\\"\n]/g, (character) => character === "\n" ? "\\n" : `\\${character}`);
 
-const toLabels = (names: readonly string[], values: readonly string[]): string =>
-  names.map((name, index) => `${name}="${escapeValue(values[index] ?? "")}"`).join(",");
+/** @throws {Error} If a value has no name, or a name has no value */
+function toLabels(names: readonly string[], values: readonly string[]): string {
+  if (names.length !== values.length) {
+    throw new Error(`Cannot name a series: ${values.length} values for ${names.length} labels`);
+  }
+  return values.map((value, index) => `${names[index]}="${escapeValue(value)}"`).join(",");
+}
 
 const toSeries = (name: string, labels: string): string =>
   labels === "" ? name : `${name}{${labels}}`;
@@ -54,30 +59,29 @@ export class Counter {
  * {@link Counter}.
  */
 export class Histogram {
-  readonly #bounds: readonly number[];
-  readonly #counts: number[];
+  readonly #buckets: readonly { readonly bound: number; count: number }[];
   #sum = 0;
 
   /** @param bounds Upper bounds of the buckets, growing. An unbounded bucket is added */
   constructor(bounds: readonly number[]) {
-    this.#bounds = [...bounds, Infinity];
-    this.#counts = this.#bounds.map(() => 0);
+    this.#buckets = [...bounds, Infinity].map((bound) => ({ bound, count: 0 }));
   }
 
   /** Counts a size, in the unit of the metric. */
   observe(size: number): void {
-    const bounds = this.#bounds;
-    let bucket = 0;
-    while (size > (bounds[bucket] ?? Infinity)) bucket++;
-    this.#counts[bucket] = (this.#counts[bucket] ?? 0) + 1;
     this.#sum += size;
+    for (const bucket of this.#buckets) {
+      if (size > bucket.bound) continue;
+      bucket.count++;
+      return;
+    }
   }
 
   /** Returns the values for a snapshot. `labels` has the form that Prometheus writes. */
   values(name: string, labels: string): SeriesValues {
     let count = 0;
-    const buckets = this.#bounds.map((bound, index) => {
-      count += this.#counts[index] ?? 0;
+    const buckets = this.#buckets.map(({ bound, count: own }) => {
+      count += own;
       const le = `le="${bound === Infinity ? "+Inf" : bound}"`;
       return [toSeries(`${name}_bucket`, labels === "" ? le : `${labels},${le}`), count] as const;
     });

@@ -94,6 +94,16 @@ function addRedis(
   counter("limits_local_decisions_total", localHelp, () => redis()?.localDecisions);
 }
 
+/** Adds the number of failed writes of files, by the kind of their content. */
+export function addFileMetrics(
+  registry: MetricRegistry,
+  failedWrites: ReadonlyMap<string, number>,
+): void {
+  const help = "Failed writes of a file, for example on a full disk; each is tried again";
+  const read = () => Array.from(failedWrites, ([file, count]) => [[file], count] as const);
+  createAdders(registry).counter("file_write_failures_total", help, read, { labels: ["file"] });
+}
+
 /** Adds the metrics that are read on demand. */
 export function addSources(registry: MetricRegistry, sources: MetricSources): void {
   const { gateway, redis, budgets } = sources;

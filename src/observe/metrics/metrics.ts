@@ -2,7 +2,7 @@
  * Metrics of exchanges for Prometheus (https://prometheus.io/docs/practices/naming/). `sallyport_*`
  * are the gateway's own metrics. `gen_ai_*` follow OpenTelemetry's GenAI conventions, in
  * Prometheus's spelling. Labels contain no text of a caller, except names of models that a provider
- * has answered for.
+ * has answered for, and the dimensions of attribution that the configuration lists.
  *
  * @module
  */
@@ -275,7 +275,7 @@ function createTokenMetrics(registry: MetricRegistry) {
  * Limit of models that have their own label. Further models are labelled `other`. A caller can send
  * any name, and each value of a label uses memory forever.
  */
-export const MAX_MODELS = 100;
+export const MAX_MODEL_LABELS = 100;
 /** Form of providers' model names, such as `meta-llama/Llama-3.3-70B-Instruct:free`. */
 const NAME = /^[\w.:/@+-]{1,100}$/;
 
@@ -294,7 +294,7 @@ export class ModelNames {
     if (model === undefined) return "none";
     if (this.#known.has(model)) return model;
     const isAnswered = isSuccess(status) && replica !== undefined;
-    const isNew = this.#known.size < MAX_MODELS && NAME.test(model);
+    const isNew = this.#known.size < MAX_MODEL_LABELS && NAME.test(model);
     if (!isAnswered || !isNew) return "other";
     this.#known.add(model);
     return model;

@@ -34,13 +34,17 @@ function group<Value>(
 
 /** Merges the metrics of several processes. Each series uses the aggregation of its metric. */
 export function mergeMetrics(processes: readonly (readonly MetricSnapshot[])[]): MetricSnapshot[] {
-  const byName = group(processes.flat().map((metric) => [metric.name, metric]));
-  return Array.from(byName.values(), ([metric, ...others]) => {
-    const aggregate = AGGREGATIONS[metric.aggregation];
-    const bySeries = group([metric, ...others].flatMap(({ series }) => Object.entries(series)));
-    const series = Array.from(bySeries, ([name, values]) => [name, aggregate(values)] as const);
-    return { ...metric, series: Object.fromEntries(series) };
-  });
+  const named = processes.flat().map((metric) => [metric.name, metric] as const);
+  return Array.from(group(named).values(), mergeMetric);
+}
+
+/** Merges one metric of several processes. */
+function mergeMetric(metrics: [MetricSnapshot, ...MetricSnapshot[]]): MetricSnapshot {
+  const [metric] = metrics;
+  const aggregate = AGGREGATIONS[metric.aggregation];
+  const entries = metrics.flatMap((each) => Object.entries(each.series));
+  const series = Array.from(group(entries), ([name, values]) => [name, aggregate(values)]);
+  return { ...metric, series: Object.fromEntries(series) };
 }
 
 /**
@@ -58,12 +62,15 @@ export function addEnded(
 /** Formats metrics. */
 export function toMetricsText(metrics: readonly MetricSnapshot[], format: MetricsFormat): string {
   const isOpen = format === "openmetrics";
-  const lines = metrics.flatMap((each) => {
-    const { name, help, type, series } = each;
+  const lines: string[] = [];
+  for (const { name, help, type, series } of metrics) {
     // In OpenMetrics the suffix belongs to the value, not to the metric.
     const metric = isOpen && type === "counter" ? name.replace(/_total$/, "") : name;
-    const values = Object.entries(series).map(([label, value]) => `${label} ${value}`);
-    return [`# HELP ${metric} ${help}`, `# TYPE ${metric} ${type}`, ...values];
-  });
-  return [...lines, ...(isOpen ? ["# EOF"] : []), ""].join("\n");
+    lines.push(`# HELP ${metric} ${help}`);
+    lines.push(`# TYPE ${metric} ${type}`);
+    for (const [label, value] of Object.entries(series)) lines.push(`${label} ${value}`);
+  }
+  if (isOpen) lines.push("# EOF");
+  lines.push("");
+  return lines.join("\n");
 }

@@ -47,7 +47,7 @@ export function toExchangeStart(method: string, route: string | undefined): Span
 
 /** Returns the attributes of a finished exchange. */
 export function toExchangeAttributes(record: ExchangeRecord): Attributes {
-  const { outcome, status } = record;
+  const { outcome, status, attribution = {} } = record;
   return withValues({
     "http.response.status_code": status === NO_STATUS && outcome === "client_closed"
       ? undefined
@@ -57,6 +57,11 @@ export function toExchangeAttributes(record: ExchangeRecord): Attributes {
     "sallyport.key.id": record.keyId,
     "sallyport.key.name": record.keyName,
     "sallyport.team": record.team,
+    "user.id": attribution.user,
+    "session.id": attribution.session,
+    "gen_ai.agent.id": attribution.agent,
+    "user_agent.name": attribution.client,
+    "sallyport.project": attribution.project,
     "sallyport.request.id": record.id,
     "sallyport.outcome": outcome,
     "sallyport.cause": record.cause,

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import type { ReportEvent } from "../../exchange/reported_event.ts";
 import {
   INVALID_SPAN_CONTEXT,
   ProxyTracerProvider,
@@ -59,13 +60,10 @@ function replaceBuiltIn(tracer: ApiTracer): void {
 export interface TracesOptions {
   /** The gateway's version. */
   readonly version: string;
-  /**
-   * Operations, with their paths below `/v1`: `:name` matches an id, `:rest+` matches the rest of
-   * the path.
-   */
-  readonly operations: readonly { readonly name: string; readonly path: string }[];
+  /** Routes of operations by their names, such as `/v1/responses/{id}`. */
+  readonly routes: ReadonlyMap<string, string>;
   /** Called with a message if an SDK can't be used. */
-  readonly report: (text: string) => void;
+  readonly report: ReportEvent;
 }
 
 /**
@@ -74,20 +72,18 @@ export interface TracesOptions {
  *
  * @returns `undefined` without an SDK
  */
-export function createTraces({ version, operations, report }: TracesOptions): Traces | undefined {
+export function createTraces({ version, routes, report }: TracesOptions): Traces | undefined {
   const provider = trace.getTracerProvider();
   if (provider instanceof ProxyTracerProvider && provider.getDelegateTracer(NAME) === undefined) {
     const global =
       (globalThis as { [API_GLOBAL]?: { version?: string; trace?: unknown } })[API_GLOBAL];
     if (global?.trace !== undefined) {
       const found = `the registered OpenTelemetry API is ${global.version}`;
-      report(`no traces: ${found}, and 1.9 or later is needed`);
+      report(`no traces: ${found}, and 1.9 or later is needed`, { event: "traces_unavailable" });
     }
     return undefined;
   }
   const tracer = trace.getTracer(NAME, version);
-  const toRoute = (path: string) => `/v1${path.replace(":rest+", "*").replace(/:\w+\+?/g, "{id}")}`;
-  const routes = new Map(operations.map(({ name, path }) => [name, toRoute(path)]));
   if (provider === (globalThis as DenoGlobal).Deno?.telemetry?.tracerProvider) {
     replaceBuiltIn(tracer);
   }

@@ -7,12 +7,28 @@
 import type { ExchangePage, ExchangeQuery } from "../../observe/live/exchange_page.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
+import type { RunAnswer, RunMessage } from "../../runs/run_server.ts";
+import type { AwaitedCall } from "../../steps/awaited_call.ts";
+import type { AwaitedName } from "../../usage/awaited_calls.ts";
 import type { UsageBatch } from "../../usage/counts.ts";
+import type { HistoryRow } from "../../usage/history/rows.ts";
 import type { Source } from "../prepare.ts";
 import type { RecordingAnswers, RecordingCalls } from "./recording_messages.ts";
-import type { AwaitedMessage, TakenMessage } from "./supervised_awaited_calls.ts";
-import type { KeyMessage } from "./supervised_keys.ts";
-import type { LimitAnswers, LimitBatch } from "./worker_leases.ts";
+import type { KeyMessage } from "./key_messages.ts";
+import type { LimitAnswers, LimitBatch } from "./limit_messages.ts";
+
+/** A message of a worker about awaited calls. `call` is the number of a question. */
+export type AwaitedMessage =
+  | { readonly type: "putAwaited"; readonly name: AwaitedName; readonly awaited: AwaitedCall }
+  | { readonly type: "takeAwaited"; readonly name: AwaitedName; readonly call: number };
+
+/** The answer to `takeAwaited`. */
+export interface TakenMessage {
+  readonly type: "takenAwaited";
+  readonly call: number;
+  /** `null` for an unknown call. */
+  readonly awaited: AwaitedCall | null;
+}
 
 /** A message from a worker to its supervisor. */
 export type WorkerMessage =
@@ -33,7 +49,9 @@ export type WorkerMessage =
   | { readonly type: "foundExchanges"; readonly call: number; readonly page: ExchangePage }
   | { readonly type: "limits"; readonly batch: LimitBatch }
   | { readonly type: "recordings"; readonly calls: RecordingCalls }
+  | { readonly type: "runs"; readonly call: number; readonly message: RunMessage }
   | { readonly type: "usage"; readonly batch: UsageBatch }
+  | { readonly type: "history"; readonly rows: readonly HistoryRow[] }
   | AwaitedMessage
   | KeyMessage;
 
@@ -45,6 +63,12 @@ export interface SharedSource {
    * on Node.
    */
   readonly ports: readonly number[];
+}
+
+/** The configuration that a worker starts with. */
+export interface StartSource extends SharedSource {
+  /** True for the first worker. If it can't start, its supervisor ends too. */
+  readonly isFirst: boolean;
 }
 
 /** The health of a worker. */
@@ -62,7 +86,8 @@ export type SupervisorMessage =
   /** Answers to a batch that has questions. Batches are answered in order. */
   | { readonly type: "limits"; readonly states: LimitAnswers }
   | { readonly type: "recordings"; readonly answers: RecordingAnswers }
-  | ({ readonly type: "configure" } & SharedSource)
+  | { readonly type: "runs"; readonly call: number; readonly answer: RunAnswer }
+  | ({ readonly type: "configure" } & StartSource)
   /**
    * Another configuration to prepare. It is applied or abandoned after all workers have answered.
    */

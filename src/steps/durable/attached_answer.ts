@@ -8,13 +8,14 @@ import type { Attachment } from "../../durable/attachment.ts";
 import { type Exchange, toSettlement } from "../../exchange/exchange.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { prefixOf } from "../../inbound/host.ts";
+import { finish } from "../finish.ts";
 import type { Flow } from "../flow.ts";
 
 /**
  * Makes the answer for a caller that attaches. Its exchange counts no tokens, because the exchange
  * of the call counts them.
  */
-export function attachTo(
+export function answerAttached(
   attachment: Attachment,
   { request, exchange }: Flow,
   own: Readonly<Record<string, string>> = {},
@@ -51,10 +52,7 @@ export function answerWhole(
   exchange: Exchange,
   body: string | null = null,
 ): GatewayResponse {
-  exchange.status = status;
-  exchange.bytesOut = body?.length ?? 0;
-  exchange.settle({ outcome: "ok" });
-  return { status, headers: exchange.addHeaders({ ...headers }), body };
+  return finish({ status, headers: exchange.addHeaders({ ...headers }), body }, exchange);
 }
 
 /**

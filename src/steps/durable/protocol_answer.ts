@@ -11,14 +11,14 @@ import { SnapshotBody } from "../../durable/reads/snapshot_body.ts";
 import {
   matchesTag,
   type StreamRead,
-  toCursor,
+  toStreamCursor,
   toToken,
   type WantedOffset,
 } from "../../durable/reads/stream_read.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { GatewayResponse } from "../../http/message.ts";
 import type { Flow } from "../flow.ts";
-import { addressOf, answerWhole, attachTo } from "./attached_answer.ts";
+import { addressOf, answerAttached, answerWhole } from "./attached_answer.ts";
 
 /** Attaches the caller to the answer at an offset. */
 export type Attach = (offset: WantedOffset) => Promise<Attachment>;
@@ -78,7 +78,7 @@ function answerSnapshot(
     ...(!isCut && { "stream-up-to-date": "true" }),
     ...(isClosed && { "stream-closed": "true" }),
     ...(mode === "long-poll"
-      ? { "stream-cursor": toCursor(clock.now(), cursor) }
+      ? { "stream-cursor": toStreamCursor(clock.now(), cursor) }
       : offset !== "now" && { etag: tag }),
   };
   const isEmpty = to === reader.offset || (offset === "now" && mode === "catch-up");
@@ -102,7 +102,7 @@ function answerSnapshot(
     around: isJson ? ["[", "]"] : undefined,
     onComplete,
   });
-  return { ...attachTo(attachment, flow, own), body };
+  return { ...answerAttached(attachment, flow, own), body };
 }
 
 /** Answers with events of the protocol. */
@@ -116,7 +116,7 @@ function answerEvents(
   const { exchange } = flow;
   // Usual for events, in addition to the headers of all answers here.
   exchange.headers = { ...exchange.headers, "cache-control": "no-store, no-cache, no-transform" };
-  const answer = attachTo(attachment, flow, {
+  const answer = answerAttached(attachment, flow, {
     "content-type": "text/event-stream",
     "x-accel-buffering": "no", // turns off buffering in nginx
     ...(form === "base64" && { "stream-sse-data-encoding": "base64" }),
@@ -126,7 +126,7 @@ function answerEvents(
     form,
     length,
     isEnded,
-    cursor: toCursor(flow.gateway.clock.now(), cursor),
+    cursor: toStreamCursor(flow.gateway.clock.now(), cursor),
   };
   return { ...answer, body: new ProtocolEvents(options) };
 }

@@ -24,7 +24,7 @@ import { toQuery } from "../../operations/router.ts";
 import { undoAdmission } from "../admission.ts";
 import { bytesOf, type Call } from "../call.ts";
 import type { Flow, WantedRecording } from "../flow.ts";
-import { addressOf, attachTo } from "./attached_answer.ts";
+import { addressOf, answerAttached } from "./attached_answer.ts";
 import { nameOfKey, ownerKeysOf } from "./wanted_recording.ts";
 
 /** Makes a call: the rest of the steps. */
@@ -37,7 +37,7 @@ type RunCall = (call: Call, flow: Flow) => Promise<GatewayResponse>;
  * @returns The provider's answer, from its first byte
  * @throws {GatewayError} As `runCall` does, and `idempotency_key_reused`, `recordings_unavailable`
  */
-export async function record(
+export async function runRecordedCall(
   wanted: WantedRecording,
   call: Call,
   flow: Flow,
@@ -52,7 +52,7 @@ export async function record(
   const own: Readonly<Record<string, string>> = attachment.isComplete
     ? { "idempotency-replayed": "true" }
     : {};
-  return attachTo(attachment, flow, own);
+  return answerAttached(attachment, flow, own);
 }
 
 /**
@@ -127,7 +127,7 @@ async function recordNewCall(
       return answer;
     }
     const expiresAt = exchange.startedAt + wanted.settings.keepMs;
-    beginAnswer(answer, begun, { answers: call.facts.choices, expiresAt }, flow);
+    beginAnswer(answer, begun, { answers: call.facts.answers, expiresAt }, flow);
     const { status, headers, body } = answer;
     if (!isWhole(body)) {
       running.relay(body, recording);
@@ -180,7 +180,8 @@ class RunningCall implements RecordedExchange {
   stop(): void {
     const reason = new GatewayError("exchange_stopped");
     // It settles after its recording.
-    const settlesLater = this.#exchange.outlivesCaller && !this.#exchange.isSettled;
+    const { caller, isSettled } = this.#exchange;
+    const settlesLater = caller.name !== "bound" && !isSettled;
     if (settlesLater) this.#settled = toSettlement(reason);
     this.#exchange.leave(reason);
   }

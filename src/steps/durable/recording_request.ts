@@ -1,6 +1,6 @@
 /**
- * Recorded answers for callers that attach to them: by a retry, or by the address that the call's
- * answer stated.
+ * Requests at the address of a recording, which the answer of its call states: callers read the
+ * recorded answer, ask for its description, or stop its call.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import { type GatewayResponse, isWhole } from "../../http/message.ts";
 import { toQuery } from "../../operations/router.ts";
 import type { Flow } from "../flow.ts";
-import { addressOf, answerWhole, attachTo } from "./attached_answer.ts";
+import { addressOf, answerAttached, answerWhole } from "./attached_answer.ts";
 import { answerStream, type Attach, describeStream } from "./protocol_answer.ts";
 import { ownerKeysOf } from "./wanted_recording.ts";
 
@@ -29,10 +29,9 @@ const PRIVATE = {
  * Answers a request for the answer of a recorded call: attaches to it, describes it, or stops it.
  *
  * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `exchange_broken`,
- * `invalid_offset`, `invalid_read`,
- *   `recordings_unavailable`
+ * `invalid_offset`, `invalid_read`, `recordings_unavailable`
  */
-export async function answerRecorded(flow: Flow): Promise<GatewayResponse> {
+export async function answerRecordingRequest(flow: Flow): Promise<GatewayResponse> {
   const { request, exchange, operation, gateway: { durable, limits: { writeStallMs } } } = flow;
   const { path, method } = operation;
   const { url, headers, method: sent } = request;
@@ -75,6 +74,6 @@ export async function answerRecorded(flow: Flow): Promise<GatewayResponse> {
     return answerWhole(204, {}, exchange);
   }
   durable.counts.attached.resume++;
-  const answer = attachTo(attachment, flow);
+  const answer = answerAttached(attachment, flow);
   return read.hasIds && isEvents(head) ? { ...answer, body: new EventIds(reader) } : answer;
 }

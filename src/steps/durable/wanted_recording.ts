@@ -29,7 +29,7 @@ const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-
  *
  * @throws {GatewayError} `invalid_idempotency_key`
  */
-export function wantedRecording(
+export function readWantedRecording(
   headers: GatewayRequest["headers"],
   { cost }: ResolvedOperation,
   settings: DurableConfig,
@@ -58,10 +58,12 @@ function asksForRecording(headers: Pick<Headers, "get">): boolean {
 
 /** Returns whether a request can be the retry of a recorded call, judged by its headers. */
 export async function isRepeated(flow: Flow): Promise<boolean> {
-  const { recording, key, operation, gateway: { durable } } = flow;
-  if (recording === undefined || durable === undefined) return false;
-  const { idempotencyKey, isRetry } = recording;
-  if (idempotencyKey === undefined) return isRetry === true && durable.hasUnread(key.id);
+  const { wantedRecording, key, operation, gateway: { durable } } = flow;
+  if (wantedRecording === undefined || durable === undefined) return false;
+  const { idempotencyKey, isRetry } = wantedRecording;
+  if (idempotencyKey === undefined) {
+    return isRetry === true && durable.hasRecordingWithoutReader(key.id);
+  }
   return await durable.isNamed(nameOfKey(ownerKeysOf(flow), operation, idempotencyKey));
 }
 

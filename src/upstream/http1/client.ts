@@ -63,7 +63,7 @@ function toRequest(call: UpstreamCall, host: string): readonly Uint8Array[] {
 }
 
 /** A running call, and the body of its response. */
-class Call implements PushedBody, ConnectionCall {
+class ClientCall implements PushedBody, ConnectionCall {
   readonly isHead: boolean;
   readonly #body: HeldBody | null;
   readonly #connection: Connection;
@@ -234,7 +234,7 @@ export function createHttp1Transport(dial: Dial, clock: Clock = systemClock): Tr
       let pool = pools.get(origin);
       if (pool === undefined) pools.set(origin, pool = new ConnectionPool(dial, base, clock));
       try {
-        return new Call(call, toRequest(call, pool.host), pool.acquire(), clock).send();
+        return new ClientCall(call, toRequest(call, pool.host), pool.acquire(), clock).send();
       } catch (error) {
         return Promise.reject(new NeverSent(error));
       }

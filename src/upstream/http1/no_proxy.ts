@@ -7,7 +7,10 @@
 import { isIPv4, isIPv6 } from "node:net";
 
 /** Bits of an address of IPv4, and of IPv6. */
-const [BITS_4, BITS_6] = [32, 128];
+const BITS_4 = 32;
+const BITS_6 = 128;
+/** Groups of an address of IPv6. */
+const GROUPS = 8;
 const GROUP_BITS = 16n;
 /**
  * An entry: a host, an address or a network, with or without a port. An address of IPv6 with a port
@@ -15,31 +18,48 @@ const GROUP_BITS = 16n;
  */
 const ENTRY = /^(?:\[([^\]]+)\]|([^:]*)|(.*:.*:.*))(?::(\d+))?$/;
 
+/** An address as a number. */
+interface NumericAddress {
+  readonly value: bigint;
+  readonly bits: number;
+}
+
 /** Converts an address to a number. @returns `undefined` for other text */
-function toNumber(address: string): { readonly value: bigint; readonly bits: number } | undefined {
-  if (isIPv4(address)) {
-    return {
-      value: address.split(".").reduce((sum, part) => sum * 256n + BigInt(part), 0n),
-      bits: BITS_4,
-    };
-  }
+function toNumber(address: string): NumericAddress | undefined {
+  if (isIPv4(address)) return { value: valueOf4(address), bits: BITS_4 };
   if (!isIPv6(address) || address.includes("%")) return undefined;
+  return { value: valueOf6(address), bits: BITS_6 };
+}
+
+function valueOf4(address: string): bigint {
+  let value = 0n;
+  for (const part of address.split(".")) value = value * 256n + BigInt(part);
+  return value;
+}
+
+function valueOf6(address: string): bigint {
   // The URL parser writes only hexadecimal groups.
   const plain = new URL(`http://[${address}]`).hostname.slice(1, -1);
   const [head = "", tail = ""] = plain.split("::");
-  const groups = (text: string) => text === "" ? [] : text.split(":");
-  const [before, after] = [groups(head), groups(tail)];
-  const all = [...before, ...Array(8 - before.length - after.length).fill("0"), ...after];
-  return {
-    value: all.reduce((sum, group) => (sum << GROUP_BITS) + BigInt(`0x${group}`), 0n),
-    bits: BITS_6,
-  };
+  const before = splitGroups(head);
+  const after = splitGroups(tail);
+  const zeros = Array<string>(GROUPS - before.length - after.length).fill("0");
+  let value = 0n;
+  for (const group of [...before, ...zeros, ...after]) {
+    value = (value << GROUP_BITS) + BigInt(`0x${group}`);
+  }
+  return value;
+}
+
+function splitGroups(text: string): string[] {
+  return text === "" ? [] : text.split(":");
 }
 
 /** Returns whether an address equals an entry, or is in its network. */
 function isInNetwork(address: string, entry: string): boolean {
   const [network = "", length] = entry.split("/");
-  const [one, other] = [toNumber(address), toNumber(network)];
+  const one = toNumber(address);
+  const other = toNumber(network);
   if (one === undefined || other === undefined) return false;
   if (one.bits !== other.bits) return false;
   if (length === undefined) return one.value === other.value;

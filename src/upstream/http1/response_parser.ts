@@ -3,6 +3,27 @@
  * side). It is strict and never guesses, because the end of each response must be certain: the next
  * response belongs to another caller.
  *
+ * `feed` takes bytes as they arrive, cut anywhere. An incomplete header or line is kept and joined
+ * with the next bytes. The data of all chunks in one read is joined in place and delivered as one
+ * piece.
+ *
+ * | expected     | received                              | expected next                       |
+ * | ------------ | ------------------------------------- | ----------------------------------- |
+ * | `head`       | 1xx                                   | `head`: it is skipped               |
+ * |              | 204, 304 or a length of 0              | `nothing`                           |
+ * |              | `Transfer-Encoding: chunked`          | `chunk`                             |
+ * |              | a length, or neither                  | `body`                              |
+ * | `body`       | all bytes; without a length: `close`  | `nothing`                           |
+ * | `chunk`      | a size above 0                        | `chunk data`                        |
+ * |              | the size 0                            | `trailer`                           |
+ * | `chunk data` | all bytes                             | `chunk end`                         |
+ * | `chunk end`  | CRLF                                  | `chunk`                             |
+ * | `trailer`    | a field                               | `trailer`: it is dropped            |
+ * |              | an empty line                         | `nothing`: the response is complete |
+ *
+ * Everything else is a {@link MalformedResponse}. Bytes that arrive in the state `nothing` make the
+ * connection unusable for another call.
+ *
  * @module
  */
 import { Buffer } from "node:buffer";

@@ -17,8 +17,12 @@ type Inflater = Transform & zlib.Zlib;
 const isZlibFormat = (first: number | undefined): boolean => ((first ?? 0) & 0x0f) === 8;
 /** Largest Zstandard window for HTTP, 8 MB (RFC 9659), as a power of two. */
 const ZSTD_WINDOW_LOG = 23;
-// Bun 1.4 and Deno 2.9 accept a truncated zstd body as complete. Node has zstd since 22.15.
-const hasZstd = "createZstdDecompress" in zlib && runtime === "node";
+// Node has zstd since 22.15. Bun 1.4 and Deno 2.9 accept a truncated body as complete.
+const hasZstd = "createZstdDecompress" in zlib;
+const findsTruncatedZstd = hasZstd && runtime === "node";
+const ZSTD_OPTIONS = {
+  params: { [zlib.constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG },
+};
 
 /**
  * Byte that is written after a Brotli body. A complete body does not consume it. Without it, Deno
@@ -34,10 +38,7 @@ const INFLATERS: Readonly<Record<string, (first: number | undefined) => Inflater
   deflate: (first) => isZlibFormat(first) ? zlib.createInflate() : zlib.createInflateRaw(),
   br: () => zlib.createBrotliDecompress(),
   ...(hasZstd && {
-    zstd: () =>
-      zlib.createZstdDecompress({
-        params: { [zlib.constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG },
-      }),
+    zstd: () => zlib.createZstdDecompress(ZSTD_OPTIONS),
   }),
 };
 
@@ -127,10 +128,30 @@ class Unpacked implements ByteSource {
 }
 
 /**
- * Unpacks gzip (of any number of members), deflate, Brotli and, on Node, Zstandard.
- *
- * @returns The unpacked body; `undefined` for an unsupported coding
+ * Unpacks zstd in one step. On Deno 2.9, the stream throws errors that no code can catch
+ * (2026-11-27).
  */
-export function unpackNode(coding: string, body: ByteSource): ByteSource | undefined {
-  return Object.hasOwn(INFLATERS, coding) ? new Unpacked(coding, body) : undefined;
+function unpackZstdAtOnce(body: ByteSource, maxOutputLength: number): ByteSource {
+  return {
+    async read() {
+      const packed = await body.read();
+      return packed && zlib.zstdDecompressSync(packed, { ...ZSTD_OPTIONS, maxOutputLength });
+    },
+    cancel: (reason) => body.cancel(reason),
+  };
+}
+
+/**
+ * Unpacks gzip (of any number of members), deflate and Brotli, and Zstandard: on Node from 22.15
+ * on, and elsewhere in bodies that are known to be complete.
+ */
+export function unpackNode(
+  coding: string,
+  body: ByteSource,
+  mostBytes?: number,
+): ByteSource | undefined {
+  if (!Object.hasOwn(INFLATERS, coding)) return undefined;
+  if (coding !== "zstd" || findsTruncatedZstd) return new Unpacked(coding, body);
+  if (mostBytes === undefined) return undefined;
+  return runtime === "deno" ? unpackZstdAtOnce(body, mostBytes) : new Unpacked(coding, body);
 }

@@ -35,8 +35,9 @@ export async function scanHash(
       (redis) => redis.hscan(name, cursor, "COUNT", FIELDS_AT_ONCE),
       readPage,
     );
-    for (let index = 0; index < fields.length; index += 2) {
-      found(fields[index] ?? "", fields[index + 1] ?? "");
+    for (const [index, field] of fields.entries()) {
+      const value = fields[index + 1];
+      if (index % 2 === 0 && value !== undefined) found(field, value);
     }
     cursor = next;
   } while (cursor !== "0");

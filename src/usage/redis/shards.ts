@@ -16,14 +16,14 @@ import { hashText } from "../wide_map.ts";
 export const GROUPS = 16;
 export const HASHES = 64;
 
-/** The place of a key's rows. */
-export interface Place {
+/** The shard of a key's rows. */
+export interface Shard {
   readonly group: number;
   readonly hash: number;
 }
 
-/** Returns the place of a key's rows. */
-export function placeOf(key: string): Place {
+/** Returns the shard of a key's rows. */
+export function shardOf(key: string): Shard {
   const number = hashText(key);
   return { group: number % GROUPS, hash: Math.floor(number / GROUPS) % HASHES };
 }
@@ -39,7 +39,7 @@ export function indexName(group: number, step: UsageStep, at: number): string {
 }
 
 /** Returns the name of a hash. */
-export function hashName({ group, hash }: Place, step: UsageStep, at: number): string {
+export function hashName({ group, hash }: Shard, step: UsageStep, at: number): string {
   return `${indexName(group, step, at)}:${hash}`;
 }
 
@@ -54,10 +54,10 @@ export function markName(group: number, gateway: string): string {
  *
  * @param at Its start, milliseconds since 1970
  * @param keptMs Time for which it is kept, milliseconds
- * @param place The hash. Default: the index, which outlives all hashes
+ * @param shard The hash. Default: the index, which outlives all hashes
  */
-export function expiryOf(step: UsageStep, at: number, keptMs: number, place?: Place): number {
-  const part = place === undefined ? 1 : (place.hash * GROUPS + place.group) / (GROUPS * HASHES);
+export function expiryOf(step: UsageStep, at: number, keptMs: number, shard?: Shard): number {
+  const part = shard === undefined ? 1 : (shard.hash * GROUPS + shard.group) / (GROUPS * HASHES);
   return at + keptMs + 2 * STEP_MS[step] + Math.floor(part * STEP_MS[step]);
 }
 

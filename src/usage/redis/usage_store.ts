@@ -2,8 +2,8 @@
  * Usage in Redis, shared by many gateways: small hashes for each hour and each day, with an expiry.
  * A field has the names of a row, as JSON: `["key","provider","model","operation"]`. For an
  * identity token, the team and the plan of its claims follow; one of them can be `null`. The
- * seventh name is the tariff; both are `null` then if it is the use of a key. The value is the
- * counts in the order of `USAGE_COUNTS` and `CLASS_COUNTS`, separated by spaces, without zeros at
+ * seventh name is the tariff, the eighth the attribution. Those that are missing before them are
+ * `null`. The value is the counts in the order of `USAGE_COUNTS` and `CLASS_COUNTS`, separated by spaces, without zeros at
  * the end. Counts of a later version are kept.
  *
  * A batch of rows is sent as a few short scripts, each with its number. A script that Redis ran,
@@ -11,12 +11,13 @@
  *
  * @module
  */
-import { DEFAULT_RETENTION, type UsageConfig } from "../../config/usage.ts";
+import { DEFAULT_MAX_ROWS } from "../../config/attribution.ts";
+import { DEFAULT_RETENTION, type UsageBounds } from "../../config/usage.ts";
 import {
   DAY_MS,
   MAX_MODELS,
-  noCounts,
-  OTHER,
+  OTHER_NAME,
+  readCounts,
   STEP_MS,
   USAGE_COUNTS,
   type UsageBatch,
@@ -26,6 +27,7 @@ import {
   type UsageStore,
   UsageUnavailable,
 } from "../counts.ts";
+import { readFurther, writeFurther } from "../further_names.ts";
 import { scanHash, type UsageRedis } from "./scan.ts";
 import { inParts } from "../usage_memory.ts";
 import {
@@ -34,9 +36,9 @@ import {
   hashName,
   indexName,
   markName,
-  type Place,
-  placeOf,
   readIndex,
+  type Shard,
+  shardOf,
 } from "./shards.ts";
 
 /** Rows of one script. Redis needs half a millisecond for them, and decides no limit meanwhile. */
@@ -54,14 +56,17 @@ const HASHES_AT_ONCE = 2;
 const INDEXES_AT_ONCE = 200;
 /** Prefix of the field that has the number of a key's models that are counted by name. */
 const MODELS_OF = "#";
+/** Prefix of the field that has the number of a key's rows with attribution. */
+const ATTRIBUTED_OF = "@";
 
 // KEYS: the number of this gateway's last script, the index of the hour, the index of the day; then
 // for each hash of rows: its name for the hour, its name for the day. ARGV: the number of this
-// script, how long the gateway is remembered, the expiry of the two indexes; for each hash: its
-// number, its expiry for the hour and for the day; for each row: its hash, counting from 0, its
-// field, its field under the other models, the field with the number of models or an empty text,
-// the counts. A hash with a new field can be new itself, so it is added to the index and its expiry
-// is set.
+// script, how long the gateway is remembered, the expiry of the two indexes, the limit of a key's
+// rows with attribution; for each hash: its number, its expiry for the hour and for the day; for
+// each row: its hash, counting from 0, the counts, the number of its possible fields, and for each
+// of these the field and its limit. The first field that exists or is within its limit is used. A
+// limit is the name of a field with the number of such rows, or an empty text. A hash with a new
+// field can be new itself, so it is added to the index and its expiry is set.
 const ADD = `if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) then return 0 end
 local hashes = (#KEYS - 3) / 2
 local function sum(before, more)
@@ -78,25 +83,32 @@ local function sum(before, more)
   for n = 1, math.max(length, index) do sums[n] = string.format('%.0f', sums[n]) end
   return table.concat(sums, ' ')
 end
+local function isFull(hash, limit)
+  if limit == '' then return false end
+  local most = ${MAX_MODELS}
+  if string.sub(limit, 1, 1) == '${ATTRIBUTED_OF}' then most = tonumber(ARGV[5]) end
+  if tonumber(redis.call('HGET', hash, limit) or 0) >= most then return true end
+  redis.call('HINCRBY', hash, limit, 1)
+  return false
+end
 for step = 1, 2 do
   local grown = {}
-  for i = 5 + 3 * hashes, #ARGV, 5 do
-    local hash, field, models = KEYS[3 + 2 * ARGV[i] + step], ARGV[i + 1], ARGV[i + 3]
-    local before = redis.call('HGET', hash, field)
-    if not before and models ~= '' then
-      if tonumber(redis.call('HGET', hash, models) or 0) < ${MAX_MODELS} then
-        redis.call('HINCRBY', hash, models, 1)
-      else
-        field = ARGV[i + 2]
-        before = redis.call('HGET', hash, field)
-      end
+  local i = 6 + 3 * hashes
+  while i <= #ARGV do
+    local hash, field, before = KEYS[3 + 2 * ARGV[i] + step], nil, nil
+    local last = i + 1 + 2 * ARGV[i + 2]
+    for place = i + 3, last, 2 do
+      field = ARGV[place]
+      before = redis.call('HGET', hash, field)
+      if before or not isFull(hash, ARGV[place + 1]) then break end
     end
     if not before then grown[tonumber(ARGV[i])] = true end
-    redis.call('HSET', hash, field, sum(before, ARGV[i + 4]))
+    redis.call('HSET', hash, field, sum(before, ARGV[i + 1]))
+    i = last + 2
   end
   for n in pairs(grown) do
-    redis.call('SETBIT', KEYS[1 + step], ARGV[5 + 3 * n], 1)
-    redis.call('PEXPIREAT', KEYS[3 + 2 * n + step], ARGV[5 + 3 * n + step])
+    redis.call('SETBIT', KEYS[1 + step], ARGV[6 + 3 * n], 1)
+    redis.call('PEXPIREAT', KEYS[3 + 2 * n + step], ARGV[6 + 3 * n + step])
   end
   redis.call('PEXPIREAT', KEYS[1 + step], ARGV[2 + step])
 end
@@ -133,42 +145,20 @@ function readNames(field: string): readonly unknown[] {
 
 /** Returns the field of a row. The field of a stored key is the same in all versions. */
 function toField(names: UsageNames): string {
-  const { key, provider, model, operation, team, plan, tariff } = names;
-  const further = [team ?? null, plan ?? null, tariff ?? null];
-  while (further.at(-1) === null) further.pop();
-  if (further.length === 1) further.push(null); // every version writes both or none
-  return JSON.stringify([key, provider, model, operation, ...further]);
+  const { key, provider, model, operation } = names;
+  return JSON.stringify([key, provider, model, operation, ...writeFurther(names)]);
 }
-
-const isNameOrNone = (value: unknown): value is string | null =>
-  value === null || typeof value === "string";
 
 /** Reads a field. Returns `undefined` for a field in another version's form. */
 function readRow(at: number, field: string, value: string): UsageRow | undefined {
   if (!field.startsWith("[") || !/^\d+(?: \d+)*$/.test(value)) return undefined;
-  const names = readNames(field);
-  const [key, provider, model, operation, team = null, plan = null, tariff = null] = names;
+  const [key, provider, model, operation, ...furtherNames] = readNames(field);
+  const further = readFurther(furtherNames);
   const isRow = typeof key === "string" && typeof provider === "string" &&
-    typeof model === "string" && typeof operation === "string" &&
-    isNameOrNone(team) && isNameOrNone(plan) && isNameOrNone(tariff);
+    typeof model === "string" && typeof operation === "string" && further !== undefined;
   if (!isRow) return undefined;
-  const counts = noCounts();
-  const list = value.split(" ");
-  for (const [index, name] of USAGE_COUNTS.entries()) counts[name] = Number(list[index] ?? 0);
-  return {
-    at,
-    key,
-    provider,
-    model,
-    operation,
-    team: team ?? undefined,
-    plan: plan ?? undefined,
-    tariff: tariff || undefined,
-    counts,
-    more: list.length > USAGE_COUNTS.length
-      ? list.slice(USAGE_COUNTS.length).map(Number)
-      : undefined,
-  };
+  const counts = readCounts(value.split(" ").map(Number));
+  return { at, key, provider, model, operation, ...further, ...counts };
 }
 
 /** Usage in Redis. */
@@ -176,7 +166,7 @@ export class RedisUsage implements UsageStore {
   readonly backend = "redis";
   readonly #client: UsageRedis;
   readonly #listed: ReadonlySet<string>;
-  readonly #keep: UsageConfig;
+  readonly #keep: UsageBounds;
   readonly #add: ReturnType<UsageRedis["script"]>;
   /** Name of this gateway among all that add usage. */
   readonly #name = crypto.randomUUID();
@@ -190,7 +180,7 @@ export class RedisUsage implements UsageStore {
   constructor(
     client: UsageRedis,
     listed: ReadonlySet<string>,
-    keep: UsageConfig = DEFAULT_RETENTION,
+    keep: UsageBounds = DEFAULT_RETENTION,
   ) {
     this.#client = client;
     this.#listed = listed;
@@ -213,10 +203,10 @@ export class RedisUsage implements UsageStore {
 
   async *read(range: UsageRange): AsyncIterable<readonly UsageRow[]> {
     try {
-      const places = range.key === undefined ? undefined : placeOf(range.key);
+      const shard = range.key === undefined ? undefined : shardOf(range.key);
       for (let group = 0; group < GROUPS; group++) {
-        if (places === undefined || places.group === group) {
-          yield* this.#readGroup(group, range, places?.hash);
+        if (shard === undefined || shard.group === group) {
+          yield* this.#readGroup(group, range, shard?.hash);
         }
       }
     } catch (cause) {
@@ -234,7 +224,7 @@ export class RedisUsage implements UsageStore {
   #split(rows: readonly UsageRow[]): void {
     const open = new Map<string, Part>();
     for (const row of rows) {
-      const { group } = placeOf(row.key);
+      const { group } = shardOf(row.key);
       const name = `${group} ${row.at}`;
       let part = open.get(name);
       if (part === undefined || part.rows.length === ROWS_AT_ONCE) {
@@ -262,37 +252,48 @@ export class RedisUsage implements UsageStore {
     { at, rows }: Part,
   ): { keys: string[]; args: (string | number)[] } {
     const day = at - at % DAY_MS;
-    const { hoursMs, daysMs } = this.#keep;
+    const { hoursMs, daysMs, maxAttributed = DEFAULT_MAX_ROWS } = this.#keep;
     const keys = [
       markName(group, this.#name),
       indexName(group, "hour", at),
       indexName(group, "day", day),
     ];
-    const args = [script, MARK_MS, expiryOf("hour", at, hoursMs), expiryOf("day", day, daysMs)];
+    const args = [
+      script,
+      MARK_MS,
+      expiryOf("hour", at, hoursMs),
+      expiryOf("day", day, daysMs),
+      maxAttributed,
+    ];
     const indexes = new Map<number, number>();
     const texts = rows.flatMap((row) => {
-      const { key, model } = row;
-      const place: Place = placeOf(key);
-      let index = indexes.get(place.hash);
+      const shard: Shard = shardOf(row.key);
+      let index = indexes.get(shard.hash);
       if (index === undefined) {
-        indexes.set(place.hash, index = indexes.size);
-        keys.push(hashName(place, "hour", at), hashName(place, "day", day));
+        indexes.set(shard.hash, index = indexes.size);
+        keys.push(hashName(shard, "hour", at), hashName(shard, "day", day));
         args.push(
-          place.hash,
-          expiryOf("hour", at, hoursMs, place),
-          expiryOf("day", day, daysMs, place),
+          shard.hash,
+          expiryOf("hour", at, hoursMs, shard),
+          expiryOf("day", day, daysMs, shard),
         );
       }
-      const isListed = this.#listed.has(model) || model === OTHER;
-      return [
-        index,
-        toField(row),
-        isListed ? "" : toField({ ...row, model: OTHER }),
-        isListed ? "" : MODELS_OF + JSON.stringify(key),
-        toCounts(row),
-      ];
+      const fields = this.#toFields(row);
+      return [index, toCounts(row), fields.length, ...fields.flat()];
     });
     return { keys, args: [...args, ...texts] };
+  }
+
+  /** Returns the fields that can count a row, each with its limit. */
+  #toFields(row: UsageNames): (readonly [field: string, limit: string])[] {
+    const { key, model, attribution } = row;
+    if (attribution !== undefined && attribution !== OTHER_NAME) {
+      const limit = ATTRIBUTED_OF + JSON.stringify(key);
+      return [[toField(row), limit], ...this.#toFields({ ...row, attribution: OTHER_NAME })];
+    }
+    if (this.#listed.has(model) || model === OTHER_NAME) return [[toField(row), ""]];
+    const limit = MODELS_OF + JSON.stringify(key);
+    return [[toField(row), limit], [toField({ ...row, model: OTHER_NAME }), ""]];
   }
 
   /** Reads the rows of a group, by the indexes of its hours or days. */
@@ -309,12 +310,12 @@ export class RedisUsage implements UsageStore {
         (redis) => redis.mgetBuffer(names),
         (answer) => answer as (Uint8Array | null)[],
       );
-      const places = times.flatMap((at, n) =>
+      const hashes = times.flatMap((at, n) =>
         readIndex(indexes[n] ?? new Uint8Array())
           .filter((each) => hash === undefined || each === hash)
           .map((hash) => ({ at, name: hashName({ group, hash }, step, at) }))
       );
-      for (const some of inParts(places, HASHES_AT_ONCE)) {
+      for (const some of inParts(hashes, HASHES_AT_ONCE)) {
         const found = await Promise.all(some.map(({ at, name }) => this.#readHash(name, at)));
         for (const rows of found) yield* inParts(rows);
       }

@@ -9,8 +9,8 @@ const gateway = createGateway(parseConfig({
 
 export const ALL = ({ request }) => gateway.fetch(request);
 
-// The adapter knows no SIGTERM: it would cut open streams.
+// The adapter does not handle SIGTERM: without this, open streams would be cut.
 process.once("SIGTERM", async () => {
   await gateway.close(); // open streams finish, new requests are refused
-  setImmediate(process.exit); // once the last bytes are written
+  setImmediate(process.exit); // after the last bytes were written
 });

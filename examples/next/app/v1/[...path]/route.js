@@ -7,9 +7,9 @@ const gateway = createGateway(parseConfig({
   keys: [{ id: "me", key: process.env.GATEWAY_KEY ?? "a-gateway-key-of-mine" }],
 }));
 
-// Let the matcher of a proxy.js leave /v1 out: what passes through one loses all of its body beyond 10 MB.
+// The matcher of a proxy.js must exclude /v1: it cuts off every body beyond 10 MB.
 export const GET = gateway.fetch;
 export const POST = gateway.fetch;
 
-// Next stops listening by itself, and waits for open streams as long as they take. This ends them after drain.limit.
+// Next.js stops listening by itself, and waits for open streams without a limit. This ends them after drain.limit.
 process.once("SIGTERM", () => gateway.close());

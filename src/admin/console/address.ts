@@ -1,0 +1,87 @@
+/**
+ * Addresses of the views, from the hash on: the name of the view, and what it shows, as in
+ * `#keys?team=ads&state=expired`. A link to an address shows the same to everyone.
+ *
+ * @module
+ */
+import { useEffect, useState } from "preact/hooks";
+
+/** The parts of an address, as text. A part that is missing or empty is not set. */
+export type AddressParts<Name extends string> = Readonly<Partial<Record<Name, string>>>;
+
+/** Returns the name of the view in the page's address. */
+export const viewOfAddress = (): string => location.hash.slice(1).split("?")[0] ?? "";
+
+/** Returns an address, without the parts that are not set. */
+export function toAddress(view: string, parts: AddressParts<string>): string {
+  const set = Object.entries(parts).filter((entry): entry is [string, string] =>
+    entry[1] !== undefined && entry[1] !== ""
+  );
+  return set.length === 0 ? `#${view}` : `#${view}?${new URLSearchParams(set)}`;
+}
+
+/** A team or a key, which has a page. */
+export interface Subject {
+  readonly of: "team" | "key";
+  /** Name of the team, or id of the key. */
+  readonly id: string;
+}
+
+/** Returns the address of the page of a team or key. */
+export const toSubjectAddress = ({ of, id }: Subject): string => toAddress(of, { id });
+
+/** Address of the keys of a team. */
+export const toTeamKeys = (team: string): string => toAddress("keys", { team });
+
+const queryOfAddress = (): URLSearchParams => new URLSearchParams(location.hash.split("?")[1]);
+
+/** The gateways that the page's address selects; empty if it selects none. */
+export const gatewayOfAddress = (): string => queryOfAddress().get("gateway") ?? "";
+
+/** Selects gateways in the page's address, and keeps its other parts. */
+export function selectGateway(view: string, gateway: string): void {
+  const others = Object.fromEntries(queryOfAddress());
+  history.replaceState(null, "", toAddress(view, { ...others, gateway }));
+}
+
+function readParts<Name extends string>(view: string, names: readonly Name[]): AddressParts<Name> {
+  if (viewOfAddress() !== view) return {} as AddressParts<Name>;
+  const given = queryOfAddress();
+  const set = names.flatMap((name): [Name, string][] => {
+    const text = given.get(name);
+    return text === null || text === "" ? [] : [[name, text]];
+  });
+  return Object.fromEntries(set) as AddressParts<Name>;
+}
+
+/**
+ * The parts of the page's address that a view reads, and a function that replaces them. A change
+ * adds no entry to the browser's history.
+ */
+export function useAddress<Name extends string>(
+  view: string,
+  names: readonly Name[],
+): [AddressParts<Name>, (parts: AddressParts<Name>) => void] {
+  const [parts, setParts] = useState(() => readParts(view, names));
+  useEffect(() => {
+    const onChange = () => viewOfAddress() === view && setParts(readParts(view, names));
+    addEventListener("hashchange", onChange);
+    return () => removeEventListener("hashchange", onChange);
+  }, []);
+  return [parts, (changed) => {
+    const gateway = gatewayOfAddress(); // belongs to all views
+    history.replaceState(null, "", toAddress(view, { ...changed, gateway }));
+    setParts(changed);
+  }];
+}
+
+/** The query of the page's address. It follows links and the buttons of the browser. */
+export function useAddressQuery(): URLSearchParams {
+  const [query, setQuery] = useState(queryOfAddress);
+  useEffect(() => {
+    const onChange = () => setQuery(queryOfAddress());
+    addEventListener("hashchange", onChange);
+    return () => removeEventListener("hashchange", onChange);
+  }, []);
+  return query;
+}

@@ -1,0 +1,88 @@
+/**
+ * Runs of agents for operators: lists and stops them.
+ *
+ * @module
+ */
+import { formatMoney } from "../config/units.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import type { RunRegistry, RunStatus } from "../runs/run_registry.ts";
+
+/** A run as administrators see it. Money is exact, as a decimal number of `currency`. */
+export interface RunView {
+  readonly id: string;
+  /** Id of its gateway key. */
+  readonly key: string;
+  readonly parent?: string | undefined;
+  readonly state: "open" | "idle" | "stopped";
+  readonly budget?: string | undefined;
+  readonly spent: string;
+  readonly reserved: string;
+  readonly currency: string;
+  /** The most calls. */
+  readonly callLimit?: number | undefined;
+  readonly calls: number;
+  readonly openCalls: number;
+  readonly opened: string;
+  readonly lastUsed: string;
+}
+
+/** A run that an operator has stopped. */
+export interface StoppedRun {
+  readonly id: string;
+  readonly key: string;
+}
+
+function toState({ isStopped, open }: RunStatus): RunView["state"] {
+  if (isStopped) return "stopped";
+  return open > 0 ? "open" : "idle";
+}
+
+function toView(run: RunStatus, currency: string): RunView {
+  return {
+    id: run.id,
+    key: run.keyId,
+    parent: run.parent,
+    state: toState(run),
+    budget: run.budget === undefined ? undefined : formatMoney(run.budget),
+    spent: formatMoney(run.spent),
+    reserved: formatMoney(run.reserved),
+    currency,
+    callLimit: run.calls,
+    calls: run.called,
+    openCalls: run.open,
+    opened: new Date(run.openedAt).toISOString(),
+    lastUsed: new Date(run.usedAt).toISOString(),
+  };
+}
+
+/** Lists and stops runs. */
+export class RunLists {
+  readonly #registry: RunRegistry;
+  readonly #currency: string;
+
+  constructor(registry: RunRegistry, currency: string) {
+    this.#registry = registry;
+    this.#currency = currency;
+  }
+
+  /**
+   * Lists runs, the last used first.
+   *
+   * @param key Id of a gateway key; `undefined` for all
+   * @throws {GatewayError} `runs_unavailable`
+   */
+  async list(key: string | undefined, limit: number): Promise<RunView[]> {
+    const found = await this.#registry.list(key, limit);
+    return found.map((run) => toView(run, this.#currency));
+  }
+
+  /**
+   * Stops a run and all runs below it, at every gateway.
+   *
+   * @throws {GatewayError} `run_not_found`, `runs_unavailable`
+   */
+  async stop(key: string, id: string): Promise<StoppedRun> {
+    if (await this.#registry.stop(key, id)) return { id, key };
+    throw new GatewayError("run_not_found");
+  }
+}

@@ -1,0 +1,68 @@
+/**
+ * `sallyport runs`: the runs of agents, which the running gateway counts.
+ *
+ * @module
+ */
+import type { RunList } from "../admin/api/runs.ts";
+import type { RunView } from "../admin/run_lists.ts";
+import { gatewayKeyId } from "../keys/key_format.ts";
+import { loadConfig } from "../serve/load_config.ts";
+import { askGateway } from "./admin_client.ts";
+import { CommandLineError, print } from "./command.ts";
+import { readLimit } from "./keys.ts";
+import type { CommandOptions } from "./options.ts";
+import { alignColumns, toPlain } from "./table.ts";
+
+const MAX_LISTED = 1000;
+
+const toKeyId = (key: string): string => gatewayKeyId(key) ?? key;
+
+/** Returns the cells of a run, in the order of the titles in {@link toTable}. */
+function toCells(run: RunView): string[] {
+  const { id, key, parent = "", state, budget, spent, currency, callLimit, calls } = run;
+  const ofBudget = budget === undefined ? "" : ` of ${budget}`;
+  const ofCalls = callLimit === undefined ? "" : ` of ${callLimit}`;
+  const used = run.lastUsed.slice(0, 19).replace("T", " ");
+  const cells = [id, key, parent, state, `${spent}${ofBudget} ${currency}`, `${calls}${ofCalls}`];
+  return [...cells, String(run.openCalls), used].map(toPlain);
+}
+
+function toTable(runs: readonly RunView[]): string {
+  const titles = ["RUN", "KEY", "PARENT", "STATE", "SPENT", "CALLS", "OPEN", "LAST USED"];
+  return alignColumns(titles, runs.map(toCells));
+}
+
+async function list(options: CommandOptions): Promise<void> {
+  const query = new URLSearchParams({ limit: String(readLimit(options.limit, MAX_LISTED)) });
+  if (options.key !== undefined) query.set("key", toKeyId(options.key));
+  const { config } = loadConfig(options.config);
+  const { runs } = JSON.parse(await askGateway(config, `/v1/runs?${query}`)) as RunList;
+  if (options.json) return print(`${JSON.stringify(runs, null, 2)}\n`);
+  print(runs.length === 0 ? "no runs\n" : `${toTable(runs)}\n`);
+}
+
+async function stop(options: CommandOptions): Promise<void> {
+  const { operand = "", key = "", reason } = options;
+  if (operand === "") throw new CommandLineError("runs stop expects the id of a run");
+  if (key === "") {
+    throw new CommandLineError(
+      "runs stop expects --key: run ids belong to gateway keys, see sallyport runs list",
+    );
+  }
+  const query = new URLSearchParams({ key: toKeyId(key), ...(reason !== undefined && { reason }) });
+  const { config } = loadConfig(options.config);
+  const path = `/v1/runs/${encodeURIComponent(operand)}?${query}`;
+  const stopped = await askGateway(config, path, { method: "DELETE" });
+  if (options.json) return print(`${stopped}\n`);
+  print(`stopped: ${toPlain(operand)} and the runs below it\n`);
+}
+
+/**
+ * Lists runs, or stops one.
+ *
+ * @throws {CommandLineError} For a mistake in the command, or if the gateway refuses
+ */
+export async function runsCommand(options: CommandOptions): Promise<void> {
+  if (options.command === "runs stop") await stop(options);
+  else await list(options);
+}

@@ -1,0 +1,177 @@
+/**
+ * Sign-in of operators at an identity provider. The browser gets a code there, and the gateway
+ * exchanges it for a token. The browser keeps what belongs to one sign-in (`state`, `nonce` and the
+ * verifier of PKCE), so any gateway of a fleet can finish it.
+ *
+ * @module
+ */
+import * as oauth from "oauth4webapi";
+import { type IdentityConfig, isTrustedAddress } from "../../config/identity.ts";
+import type { SignInConfig } from "../../config/sign_in.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { Clock } from "../../exchange/clock.ts";
+
+/** Makes a call to an identity provider. @returns The answer with its whole body */
+export type FetchIssuer = (url: string, init: {
+  readonly method: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body?: unknown;
+}) => Promise<Response>;
+
+/** The end of a sign-in, as the page sends it. */
+export interface CodeGrant {
+  /** The code, as the identity provider sent it. */
+  readonly code: string;
+  /** `iss` of its answer (RFC 9207), which tells a code of another issuer. */
+  readonly iss?: string | undefined;
+  /** `code_verifier` (RFC 7636 §4.1). */
+  readonly verifier: string;
+  readonly nonce: string;
+}
+
+/** Maximum number of codes that are exchanged at the same time. Everybody can send one. */
+const MAX_OPEN = 16;
+/** Time for which an issuer's description is used. Everybody can ask for it. Milliseconds. */
+const DESCRIPTION_MS = 60_000;
+
+/** An issuer at which operators sign in. */
+export interface SignInIssuer extends Pick<IdentityConfig, "name" | "issuer" | "algorithms"> {
+  readonly signIn: SignInConfig;
+}
+
+/** Returns the issuers at which operators sign in. */
+export function signInIssuersOf(
+  identity: readonly IdentityConfig[] | undefined,
+): readonly SignInIssuer[] {
+  return (identity ?? []).flatMap(({ name, issuer, algorithms, admin }) =>
+    admin?.signIn === undefined ? [] : [{ name, issuer, algorithms, signIn: admin.signIn }]
+  );
+}
+
+/** Sign-in at one issuer. */
+export class CodeSignIn {
+  readonly name: string;
+  readonly #issuer: SignInIssuer;
+  readonly #options: oauth.DiscoveryRequestOptions & oauth.TokenEndpointRequestOptions;
+  readonly #clock: Pick<Clock, "monotonic">;
+  #description: Promise<oauth.AuthorizationServer> | undefined;
+  #describedAt = -Infinity;
+  #open = 0;
+
+  constructor(issuer: SignInIssuer, fetchIssuer: FetchIssuer, clock: Pick<Clock, "monotonic">) {
+    this.#clock = clock;
+    this.name = issuer.name;
+    this.#issuer = issuer;
+    const isOnThisMachine = issuer.issuer.startsWith("http:"); // the configuration allows no other
+    this.#options = {
+      [oauth.customFetch]: (url: string, init: Parameters<FetchIssuer>[1]) =>
+        fetchIssuer(url, init),
+      [oauth.allowInsecureRequests]: isOnThisMachine,
+    };
+  }
+
+  /**
+   * Returns the address at which a sign-in begins. The page adds `state`, `nonce` and the challenge.
+   *
+   * @throws {GatewayError} `sign_in_unavailable` if the issuer cannot be reached
+   */
+  async toAddress(): Promise<string> {
+    const { signIn: { clientId, url, scopes } } = this.#issuer;
+    const { authorization_endpoint: endpoint = "" } = await this.#describe();
+    // A browser would also run `javascript:`.
+    if (!isTrustedAddress(endpoint)) throw unavailable("it names no https authorization endpoint");
+    const address = new URL(endpoint);
+    address.searchParams.set("response_type", "code");
+    address.searchParams.set("client_id", clientId);
+    address.searchParams.set("redirect_uri", url);
+    address.searchParams.set("scope", scopes.join(" "));
+    address.searchParams.set("code_challenge_method", "S256");
+    return address.href;
+  }
+
+  /**
+   * Exchanges a code for the token that signs the operator in. Its signature is not checked here.
+   *
+   * @throws {GatewayError} `sign_in_failed` for a code that the issuer refuses;
+   * `sign_in_unavailable`; `too_many_sign_ins`
+   */
+  async exchange({ code, iss, verifier, nonce }: CodeGrant): Promise<string> {
+    if (this.#open >= MAX_OPEN) throw new GatewayError("too_many_sign_ins", { retryAfterMs: 1000 });
+    this.#open++;
+    try {
+      const server = await this.#describe();
+      const { signIn } = this.#issuer;
+      const client: oauth.Client = { client_id: signIn.clientId };
+      const authentication = signIn.clientSecret === undefined
+        ? oauth.None()
+        : oauth.ClientSecretPost(signIn.clientSecret);
+      const answer = new URLSearchParams({ code, ...(iss !== undefined && { iss }) });
+      // The page has compared the state.
+      const callback = oauth.validateAuthResponse(server, client, answer);
+      const response = await oauth.authorizationCodeGrantRequest(
+        server,
+        client,
+        authentication,
+        callback,
+        signIn.url,
+        verifier,
+        this.#options,
+      );
+      const tokens = await oauth.processAuthorizationCodeResponse(server, client, response, {
+        expectedNonce: nonce,
+        requireIdToken: true,
+      });
+      const token = signIn.token === "id" ? tokens.id_token : tokens.access_token;
+      if (token === undefined) throw unavailable("it sends no such token");
+      return token;
+    } catch (thrown) {
+      throw toFailure(thrown);
+    } finally {
+      this.#open--;
+    }
+  }
+
+  /** Returns the issuer's description, which many sign-ins share. */
+  #describe(): Promise<oauth.AuthorizationServer> {
+    const now = this.#clock.monotonic();
+    if (this.#description === undefined || now - this.#describedAt >= DESCRIPTION_MS) {
+      this.#describedAt = now;
+      const description = this.#description = this.#discover();
+      description.catch(() => {
+        if (this.#description === description) this.#description = undefined;
+      });
+    }
+    return this.#description;
+  }
+
+  /** Reads the issuer's description (OpenID Connect Discovery 1.0). */
+  async #discover(): Promise<oauth.AuthorizationServer> {
+    const issuer = new URL(this.#issuer.issuer);
+    try {
+      const response = await oauth.discoveryRequest(issuer, this.#options);
+      return await oauth.processDiscoveryResponse(issuer, response);
+    } catch (thrown) {
+      throw toFailure(thrown);
+    }
+  }
+}
+
+const failed = (detail: string): GatewayError => new GatewayError("sign_in_failed", { detail });
+const unavailable = (detail: string): GatewayError =>
+  new GatewayError("sign_in_unavailable", { detail });
+
+/** Describes a failure without any part of an answer or a request: both can contain secrets. */
+function toFailure(thrown: unknown): GatewayError {
+  if (GatewayError.is(thrown)) return thrown;
+  if (thrown instanceof oauth.ResponseBodyError) {
+    return failed(`it refuses the code (${toWord(thrown.error)})`);
+  }
+  if (thrown instanceof oauth.OperationProcessingError) {
+    return failed(`its answer cannot be accepted (${toWord(thrown.code)})`);
+  }
+  return unavailable("it does not answer as it should");
+}
+
+/** Returns a code of an error, such as `invalid_grant`; never another text. */
+const toWord = (code: unknown): string =>
+  typeof code === "string" && /^\w{1,60}$/.test(code) ? code : "unknown";

@@ -1,0 +1,229 @@
+/**
+ * Runs in Redis, shared by many gateways. While Redis does not answer, calls of runs are refused,
+ * because only it knows what is left of a run. Open calls continue, and are settled when Redis
+ * answers again. A settlement that could have had an effect is not repeated: its reservation stays
+ * charged.
+ *
+ * @module
+ */
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import type { Late, RedisCommand } from "../../storage/redis_command.ts";
+import type { CountedRun, RefusedRun } from "../memory_runs.ts";
+import {
+  type RunCall,
+  type RunCorrection,
+  type RunLease,
+  type RunRefusal,
+  type RunRegistry,
+  type RunStatus,
+  toRunError,
+} from "../run_registry.ts";
+import { RunIndex } from "./run_index.ts";
+import { readStatuses } from "./listed_runs.ts";
+import { OPEN_MS, OpenCalls } from "./open_calls.ts";
+import {
+  ADMIT,
+  type AdmitCall,
+  CORRECT,
+  LIST,
+  NO_LIMIT,
+  SETTLE,
+  STOP,
+  toRunKeys,
+} from "./scripts.ts";
+
+/** Deadline of commands that no caller waits for. Milliseconds. */
+const BACKGROUND_MS = 1000;
+/** The most settlements and corrections that wait for the end of an outage. */
+const MAX_UNSENT = 100_000;
+/** The most gateway keys whose runs are listed together, the last used ones. */
+const MAX_KEYS = 1000;
+/** Number of gateway keys whose runs are read at once. */
+const KEYS_AT_ONCE = 20;
+
+/** A call to admit. */
+interface Asked {
+  readonly call: RunCall;
+  /** Name of the open call in Redis. */
+  readonly name: string;
+}
+
+/** The end of a call. */
+interface Settlement {
+  readonly keyId: string;
+  readonly name: string;
+  readonly counted: readonly CountedRun[];
+  readonly spend: number;
+  readonly isUndone: boolean;
+}
+
+/** Runs in Redis. */
+export class RedisRuns implements RunRegistry {
+  readonly #admit: RedisCommand<Asked, readonly CountedRun[] | RefusedRun>;
+  readonly #settle: RedisCommand<Settlement, unknown>;
+  readonly #correct: RedisCommand<RunCorrection, unknown>;
+  readonly #stop: RedisCommand<{ readonly keyId: string; readonly id: string }, boolean>;
+  readonly #list: RedisCommand<string, readonly RunStatus[]>;
+  readonly #open: OpenCalls;
+  readonly #index: RunIndex;
+  readonly #id = crypto.randomUUID();
+  #admitted = 0;
+  readonly #unsent = new Set<() => void>();
+
+  constructor(client: RedisClient, clock: Clock) {
+    this.#admit = client.command({ script: ADMIT, write: toAdmitCall, read: readAdmitted });
+    this.#settle = client.command({
+      script: SETTLE,
+      write: ({ keyId, name, ...rest }) => ({ ...toRunKeys(keyId), open: name, ...rest }),
+      read: () => undefined,
+      deadlineMs: BACKGROUND_MS,
+    });
+    this.#correct = client.command({
+      script: CORRECT,
+      write: ({ keyId, id, change }) => ({ ...toRunKeys(keyId), id, change }),
+      read: () => undefined,
+      deadlineMs: BACKGROUND_MS,
+    });
+    this.#stop = client.command({
+      script: STOP,
+      write: ({ keyId, id }) => ({ ...toRunKeys(keyId), id }),
+      read: (answer) => answer === 1,
+    });
+    this.#list = client.command({
+      script: LIST,
+      write: (keyId) => toRunKeys(keyId),
+      read: (answer, keyId) => readStatuses(answer, keyId),
+    });
+    this.#open = new OpenCalls(client, clock);
+    this.#index = new RunIndex(client, clock);
+    client.onUp(() => {
+      const unsent = [...this.#unsent];
+      this.#unsent.clear();
+      for (const send of unsent) send();
+    });
+  }
+
+  async admit(call: RunCall, onStopped: () => void): Promise<RunLease> {
+    const { keyId, run, reservation, bounds: { idleMs } } = call;
+    const name = `${this.#id}-${++this.#admitted} ${run.id}`;
+    const undo = (counted: readonly CountedRun[]) =>
+      this.#end({ keyId, name, counted, spend: 0, isUndone: !reservation.isFree });
+    const late = (one: Late<readonly CountedRun[] | RefusedRun>) => {
+      if (one.state === "answered" && !("refusal" in one.answer)) undo(one.answer);
+    };
+    const admitted = await this.#admit({ call, name }, { late }).catch((cause) => {
+      throw new GatewayError("runs_unavailable", { cause });
+    });
+    if ("refusal" in admitted) {
+      throw toRunError(admitted.refusal, admitted.isAbove, reservation.unpriced);
+    }
+    this.#index.note(keyId);
+    const remove = this.#open.add({ keyId, name, counted: admitted, idleMs, onStopped });
+    let isOpen = true;
+    return {
+      release: (spend, wasUndone) => {
+        if (!isOpen) return;
+        isOpen = false;
+        remove();
+        const isUndone = wasUndone && !reservation.isFree;
+        this.#end({ keyId, name, counted: admitted, spend, isUndone });
+      },
+    };
+  }
+
+  correct(correction: RunCorrection): void {
+    this.#send((late) => this.#correct(correction, { late }));
+  }
+
+  async list(keyId: string | undefined, limit: number): Promise<readonly RunStatus[]> {
+    const keys = keyId === undefined ? await orUnavailable(this.#index.list(MAX_KEYS)) : [keyId];
+    const all: RunStatus[] = [];
+    for (let start = 0; start < keys.length; start += KEYS_AT_ONCE) {
+      const lists = keys.slice(start, start + KEYS_AT_ONCE).map((key) =>
+        orUnavailable(this.#list(key, { isAdministrative: true }))
+      );
+      all.push(...(await Promise.all(lists)).flat());
+    }
+    all.sort((one, other) => other.usedAt - one.usedAt);
+    return all.slice(0, limit);
+  }
+
+  async stop(keyId: string, id: string): Promise<boolean> {
+    return await orUnavailable(this.#stop({ keyId, id }, { isAdministrative: true }));
+  }
+
+  /** Watches no open calls any more. */
+  close(): void {
+    this.#open.close();
+  }
+
+  #end(settlement: Settlement): void {
+    this.#send((late) => this.#settle(settlement, { late }));
+  }
+
+  /** Sends a command, again after an outage if it certainly had no effect. */
+  #send(call: (late: (one: Late<unknown>) => void) => Promise<unknown>): void {
+    const send = (): void => {
+      const late = ({ state }: Late<unknown>) => {
+        if (state === "unsent" && this.#unsent.size < MAX_UNSENT) this.#unsent.add(send);
+      };
+      call(late).catch(() => {}); // `late` has the outcome
+    };
+    send();
+  }
+}
+
+/** Awaits Redis. @throws {GatewayError} `runs_unavailable` */
+async function orUnavailable<Answer>(answer: Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer;
+  } catch (cause) {
+    throw new GatewayError("runs_unavailable", { cause });
+  }
+}
+
+function toAdmitCall({ call, name }: Asked): AdmitCall {
+  const { keyId, run: { id, parent = "", limits }, reservation, bounds } = call;
+  const { spend, unpriced, isFree, isStrict } = reservation;
+  return {
+    ...toRunKeys(keyId),
+    open: name,
+    id,
+    parent,
+    budget: limits.budget ?? NO_LIMIT,
+    calls: limits.calls ?? NO_LIMIT,
+    spend,
+    isUnpriced: unpriced !== undefined,
+    isFree,
+    isStrict,
+    ...bounds,
+    openMs: OPEN_MS,
+  };
+}
+
+const REFUSALS: readonly string[] = [
+  "budget",
+  "calls",
+  "stopped",
+  "parent",
+  "cycle",
+  "depth",
+  "full",
+  "unpriced",
+] satisfies readonly RunRefusal[];
+
+const isRefusal = (text: unknown): text is RunRefusal =>
+  typeof text === "string" && REFUSALS.includes(text);
+
+function readAdmitted(answer: unknown): readonly CountedRun[] | RefusedRun {
+  const [first, ...rest]: unknown[] = Array.isArray(answer) ? answer : [];
+  if (isRefusal(first)) return { refusal: first, isAbove: rest[0] === 1 };
+  if (first !== "" || rest.length === 0 || rest.length % 2 !== 0) throw new Error("no admission");
+  const counted: CountedRun[] = [];
+  for (let index = 0; index < rest.length; index += 2) {
+    counted.push({ id: String(rest[index]), reserved: Number(rest[index + 1]) });
+  }
+  return counted;
+}

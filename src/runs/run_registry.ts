@@ -1,0 +1,241 @@
+/**
+ * Port: the registry of runs. A run is the work of one agent, which its caller names. All calls of a
+ * run and of the runs below it together have a budget of money and a number of calls. A run belongs
+ * to one gateway key, and can only narrow what that key is allowed.
+ *
+ * @module
+ */
+import type { ErrorCode } from "../errors/codes.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+
+/** Limits of a run. A limit that is left out does not apply. */
+export interface RunLimits {
+  /** The most money, in whole units of 10^-9 of the currency. */
+  readonly budget?: number | undefined;
+  /** The most calls. */
+  readonly calls?: number | undefined;
+}
+
+/** A run, as its caller states it. */
+export interface StatedRun {
+  /** Its id, which its caller chose: 1 to 128 visible ASCII characters. */
+  readonly id: string;
+  /** Id of the run above it, under the same gateway key. */
+  readonly parent?: string | undefined;
+  /** The limits that its caller and the configuration state. */
+  readonly limits: RunLimits;
+}
+
+/** The amounts that a call reserves in its run. */
+export interface RunReservation {
+  /** Money, in whole units of 10^-9 of the currency. */
+  readonly spend: number;
+  /**
+   * Code of the refusal under a budget, because the cost of the call is unknown; `undefined` if it
+   * is known.
+   */
+  readonly unpriced?: ErrorCode | undefined;
+  /** True for a call that costs nothing. It counts as no call, and only a stopped run refuses it. */
+  readonly isFree: boolean;
+  /** True if `spend` is the most that the call can cost, also if it is more than a whole budget. */
+  readonly isStrict: boolean;
+}
+
+/** Bounds of the remembered runs. */
+export interface RunBounds {
+  /** Time after its last use until a run is forgotten. Milliseconds. */
+  readonly idleMs: number;
+  /** The most runs of one key. */
+  readonly maxPerKey: number;
+}
+
+/** A call of a run. */
+export interface RunCall {
+  /** Id of the gateway key. */
+  readonly keyId: string;
+  /** Its run. */
+  readonly run: StatedRun;
+  /** The amounts that it reserves. */
+  readonly reservation: RunReservation;
+  /** Bounds of the remembered runs of the key. */
+  readonly bounds: RunBounds;
+}
+
+/** Lease of an admitted call of a run. */
+export interface RunLease {
+  /**
+   * Ends the lease, and charges the used money instead of the reserved one. Only the first call has
+   * an effect.
+   *
+   * @param spend Whole units of 10^-9 of the currency
+   * @param isUndone True if no call was made after all. It then counts as no call
+   */
+  release(spend: number, isUndone: boolean): void;
+}
+
+/** A run that the registry remembers. Money is in whole units of 10^-9 of the currency. */
+export interface RunStatus extends RunLimits {
+  /** Id of the gateway key. */
+  readonly keyId: string;
+  /** Its id. */
+  readonly id: string;
+  /** Id of the run above it. */
+  readonly parent?: string | undefined;
+  /** Money that ended calls were charged, also in runs below it. */
+  readonly spent: number;
+  /** Money that open calls have reserved. */
+  readonly reserved: number;
+  /** Number of calls, also in runs below it. */
+  readonly called: number;
+  /** Number of open calls, as far as they are known. */
+  readonly open: number;
+  /** Time of its first call, milliseconds since 1970. */
+  readonly openedAt: number;
+  /** Time of its last call, milliseconds since 1970. */
+  readonly usedAt: number;
+  /** True if the run, or a run above it, was stopped. */
+  readonly isStopped: boolean;
+}
+
+/** A correction of a call that was charged at its end. */
+export interface RunCorrection {
+  /** Id of the gateway key. */
+  readonly keyId: string;
+  /** Id of the run. */
+  readonly id: string;
+  /** The used money less the charged money, in whole units of 10^-9 of the currency. */
+  readonly change: number;
+}
+
+/**
+ * Port: the registry of runs.
+ *
+ * @example Count the calls of each run, without any limit
+ * ```ts
+ * import { createGateway, parseConfig, type RunRegistry } from "sallyport";
+ *
+ * const calls = new Map<string, number>();
+ * const runs: RunRegistry = {
+ *   admit({ keyId, run }) {
+ *     const name = `${keyId} ${run.id}`;
+ *     calls.set(name, (calls.get(name) ?? 0) + 1);
+ *     return { release() {} };
+ *   },
+ *   correct() {},
+ *   list: () => Promise.resolve([]),
+ *   stop: () => Promise.resolve(false),
+ * };
+ * const keys = [{ id: "me", key: "a-key-of-your-own" }];
+ * const gateway = createGateway(parseConfig({ providers: { a: { upstream: "openai" } }, keys }), { runs });
+ * ```
+ */
+export interface RunRegistry {
+  /**
+   * Admits a call to its run and to all runs above it, or to none. An unknown run is opened with the
+   * stated limits. An unknown parent is opened without limits. Of a known run, stated limits can
+   * only narrow the limits, and a parent can be added, but not changed.
+   *
+   * @param onStopped Called once if the run, or one above it, is stopped before the lease ends
+   * @throws {GatewayError} `run_budget_exceeded`, `run_stopped`, `invalid_run`, `too_many_runs`,
+   * `runs_unavailable`, or the code of {@link RunReservation.unpriced}
+   */
+  admit(call: RunCall, onStopped: () => void): RunLease | Promise<RunLease>;
+  /** Corrects the charge of an ended call in its run and in the runs above it, if they exist. */
+  correct(correction: RunCorrection): void | Promise<void>;
+  /**
+   * Lists runs, the last used first, and each after the runs above it.
+   *
+   * @param keyId Id of a gateway key; `undefined` for all
+   * @param limit The most runs to list
+   * @throws {GatewayError} `runs_unavailable`
+   */
+  list(keyId: string | undefined, limit: number): Promise<readonly RunStatus[]>;
+  /**
+   * Stops a run and all runs below it: their open calls end, and further calls are refused.
+   *
+   * @returns False if there is no such run
+   * @throws {GatewayError} `runs_unavailable`
+   */
+  stop(keyId: string, id: string): Promise<boolean>;
+}
+
+/** The most runs above a run. */
+export const MAX_ANCESTORS = 8;
+/**
+ * Time for which a run must be unused before it can make room for another one. A run that is
+ * forgotten begins with its whole budget if it is used again. Milliseconds.
+ */
+export const MIN_UNUSED_MS = 60_000;
+/**
+ * Longest time until an open call of a stopped run ends, at gateways that ask for stopped runs at
+ * intervals: they ask twice in it. Milliseconds.
+ */
+export const STOP_MS = 1000;
+
+/** Reason why a run refuses a call. */
+export type RunRefusal =
+  | "budget"
+  | "calls"
+  | "stopped"
+  | "parent"
+  | "cycle"
+  | "depth"
+  | "full"
+  | "unpriced";
+
+/**
+ * Makes the error of a refusal.
+ *
+ * @param isAbove True if a run above the caller's run refuses it
+ * @param unpriced Code for a call whose cost is unknown
+ */
+export function toRunError(
+  refusal: RunRefusal,
+  isAbove: boolean,
+  unpriced: ErrorCode | undefined,
+): GatewayError {
+  const run = isAbove ? "a run above it" : "the run";
+  switch (refusal) {
+    case "budget":
+      return new GatewayError("run_budget_exceeded", {
+        detail: `${run} has no money left for this call`,
+        limit: "run-budget",
+      });
+    case "calls":
+      return new GatewayError("run_budget_exceeded", {
+        detail: `${run} has made all of its calls`,
+        limit: "run-calls",
+      });
+    case "stopped":
+      return new GatewayError("run_stopped");
+    case "parent":
+      return new GatewayError("invalid_run", { detail: "the run already has another parent" });
+    case "cycle":
+      return new GatewayError("invalid_run", { detail: "its parent is the run, or is below it" });
+    case "depth":
+      return new GatewayError("invalid_run", {
+        detail: `expected at most ${MAX_ANCESTORS} runs above it`,
+      });
+    case "full":
+      return new GatewayError("too_many_runs");
+    case "unpriced":
+      return new GatewayError(unpriced ?? "model_not_priced", {
+        detail: `${run} has a budget of money`,
+      });
+    default:
+      return refusal satisfies never;
+  }
+}
+
+/** Returns the narrower of two limits. Either can be unset. */
+export function narrower(one: number | undefined, other: number | undefined): number | undefined {
+  return one === undefined || other === undefined ? one ?? other : Math.min(one, other);
+}
+
+/** Returns the money that a call reserves in a run. */
+export function reservedInRun(
+  { spend, isStrict }: RunReservation,
+  budget: number = Infinity,
+): number {
+  return isStrict ? spend : Math.min(spend, budget);
+}

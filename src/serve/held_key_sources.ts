@@ -1,0 +1,208 @@
+/**
+ * Sources of provider keys that the gateway holds: files, variables and commands.
+ *
+ * @module
+ */
+import { Buffer } from "node:buffer";
+import { type ChildProcess, spawn } from "node:child_process";
+import { open, stat } from "node:fs/promises";
+import { resolve } from "node:path";
+import process from "node:process";
+import { clearTimeout, setTimeout } from "node:timers";
+import type { Config } from "../config/config.ts";
+import type { HeldKeySource } from "../config/held_key.ts";
+import type { ReportEvent } from "../exchange/reported_event.ts";
+import { type HeldKeyReader, listHeldKeys, toSingleKey } from "../upstream/held_keys.ts";
+import type { EngineReferences } from "./engines.ts";
+import { codeOf } from "../errors/system_error.ts";
+
+/** Access of a file by its group and by all others. */
+const ACCESS_OF_OTHERS = 0o077;
+/** The longest time that a command can run. Milliseconds. */
+const EXEC_MS = 10_000;
+/**
+ * Time after the end of a command in which its output is read to its end. A process that it leaves
+ * in the background can keep the output open. Milliseconds.
+ */
+const OUTPUT_MS = 500;
+/** The most bytes that a source can have. */
+const MAX_BYTES = 16_384;
+
+/** Options of {@link openHeldKeyReader}. */
+interface HeldKeyOptions {
+  /** Directory that relative paths start from. */
+  readonly directory: string;
+  readonly report: ReportEvent;
+  readonly references: EngineReferences;
+}
+
+/**
+ * Makes the function that reads held keys. Its errors name files, variables and commands, and never
+ * contain their content.
+ *
+ * @param directory Directory that relative paths start from
+ * @param report Receives each new error of a source once. No error of a refresh reaches a caller
+ */
+export function createHeldKeyReader(
+  directory: string,
+  report: ReportEvent = () => {},
+): HeldKeyReader {
+  /** Last error by source. */
+  const reported = new Map<string, string>();
+  return async (source) => {
+    const name = JSON.stringify(source);
+    const described = describe(source, directory);
+    try {
+      const key = toSingleKey(await readSource(source, directory), described);
+      reported.delete(name);
+      return key;
+    } catch (error) {
+      const { message } = error as Error;
+      const facts = { event: "held_key_failed", source: described } as const;
+      if (reported.get(name) !== message) report(message, facts);
+      reported.set(name, message);
+      throw error;
+    }
+  };
+}
+
+/** The key that was last read from a source. It outlives a change of the configuration. */
+interface LastKey {
+  key?: string;
+}
+
+/**
+ * Makes the function that reads the held keys of a configuration. While a source fails, it returns
+ * the key that was read before, also after a reload.
+ */
+export async function openHeldKeyReader(
+  config: Pick<Config, "providers" | "teams">,
+  { directory, report, references }: HeldKeyOptions,
+): Promise<HeldKeyReader> {
+  const read = createHeldKeyReader(directory, report);
+  const lastKeys = new Map<string, LastKey>();
+  for (const { source } of listHeldKeys(config)) {
+    const name = JSON.stringify(source);
+    const open = () => Promise.resolve<LastKey>({});
+    lastKeys.set(name, await references.use(`held key ${name}`, open, () => Promise.resolve()));
+  }
+  return async (source) => {
+    const last = lastKeys.get(JSON.stringify(source)) ?? {};
+    try {
+      return last.key = await read(source);
+    } catch (error) {
+      if (last.key === undefined) throw error;
+      return last.key;
+    }
+  };
+}
+
+/** Names a source, without the arguments of a command. */
+function describe(source: HeldKeySource, directory: string): string {
+  if ("env" in source) return `the variable ${source.env}`;
+  return "file" in source
+    ? `the file ${resolve(directory, source.file)}`
+    : `the command ${source.exec[0]}`;
+}
+
+function readSource(source: HeldKeySource, directory: string): string | Promise<string> {
+  if ("env" in source) return readVariable(source.env);
+  return "file" in source ? readKeyFile(resolve(directory, source.file)) : runCommand(source.exec);
+}
+
+function readVariable(name: string): string {
+  const { [name]: value } = process.env;
+  if (value) return value;
+  throw new Error(`Cannot read a held key: the variable ${name} is not set`);
+}
+
+async function readKeyFile(path: string): Promise<string> {
+  const fail = (why: string) => new Error(`Cannot read a held key: the file ${path} ${why}`);
+  const failToRead = (error: unknown): never => {
+    throw fail(`cannot be read (${codeOf(error)})`);
+  };
+  // Before it is opened, because opening a pipe waits for its writer.
+  const found = await stat(path).catch(failToRead);
+  if (!found.isFile()) throw fail("is no regular file");
+  const file = await open(path).catch(failToRead);
+  try {
+    const { mode, size } = await file.stat();
+    const isOpenToOthers = process.platform !== "win32" && (mode & ACCESS_OF_OTHERS) !== 0;
+    if (isOpenToOthers) throw fail("can be used by others than its owner: run chmod 600 on it");
+    if (size > MAX_BYTES) throw fail("is too large: it must have the key alone");
+    return await file.readFile("utf8");
+  } finally {
+    await file.close();
+  }
+}
+
+/**
+ * Ends a command and the processes that it has started, which could outlive it.
+ * `SIGKILL`, because a command can ignore the other signals.
+ */
+function endGroup(child: ChildProcess): void {
+  try {
+    if (child.pid !== undefined) process.kill(-child.pid, "SIGKILL");
+  } catch {
+    child.kill("SIGKILL"); // a system without process groups, or the group has ended
+  }
+}
+
+function runCommand([command = "", ...args]: readonly string[]): Promise<string> {
+  // Detached: it leads a new group of processes, which `endGroup` can end.
+  const child = spawn(command, args, { stdio: ["ignore", "pipe", "ignore"], detached: true });
+  const output: Uint8Array[] = [];
+  let byteLength = 0;
+  return new Promise<string>((done, failed) => {
+    const fail = (why: string): void => {
+      failed(new Error(`Cannot read a held key: the command ${command} ${why}`));
+    };
+    const end = (code: number | null, signal: string | null): void => {
+      if (code === 0) done(Buffer.concat(output).toString("utf8"));
+      else fail(`failed (${code ?? signal})`);
+    };
+    const late = setTimeout(() => {
+      fail(`did not end within ${EXEC_MS / 1000} s`);
+      endGroup(child);
+    }, EXEC_MS);
+    child.stdout.on("data", (chunk: Uint8Array) => {
+      output.push(chunk);
+      byteLength += chunk.length;
+      if (byteLength <= MAX_BYTES) return;
+      fail("prints too much: it must print the key alone");
+      endGroup(child);
+    });
+    child.on("error", (error) => {
+      clearTimeout(late);
+      fail(`cannot be started (${codeOf(error)})`);
+    });
+    child.on("close", end);
+    child.on("exit", (code, signal) => {
+      clearTimeout(late);
+      setTimeout(() => end(code, signal), OUTPUT_MS);
+    });
+  }).finally(() => child.stdout.destroy());
+}
+
+/**
+ * Reads the files and variables of held keys, to find those that cannot be read. Commands are not
+ * run.
+ *
+ * @returns One line for each
+ */
+export async function describeUnreadableKeys(
+  config: Pick<Config, "providers" | "teams">,
+  directory: string,
+): Promise<string[]> {
+  const read = createHeldKeyReader(directory);
+  const found = listHeldKeys(config).map(async ({ path, source }) => {
+    if ("exec" in source) return [];
+    try {
+      await read(source);
+      return [];
+    } catch (error) {
+      return [`${path}: ${(error as Error).message}`];
+    }
+  });
+  return (await Promise.all(found)).flat();
+}

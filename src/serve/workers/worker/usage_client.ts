@@ -1,0 +1,50 @@
+/**
+ * The store of a worker's usage: the supervisor, which stores the usage of all workers.
+ *
+ * @module
+ */
+import process from "node:process";
+import { systemClock } from "../../../exchange/clock.ts";
+import type { UsageBatch, UsageRow, UsageStore } from "../../../usage/counts.ts";
+
+/** The longest time that a worker waits until its supervisor has received usage. Milliseconds. */
+const USAGE_MS = 1000;
+
+/** Usage of a worker, which its supervisor stores. */
+export class UsageClient implements UsageStore {
+  readonly backend = "memory";
+  readonly #send: (batch: UsageBatch) => void;
+  #received = (_batch: number): void => {};
+
+  constructor(send: (batch: UsageBatch) => void) {
+    this.#send = send;
+  }
+
+  add(batch: UsageBatch): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (!process.connected) return reject(new Error("the supervisor is gone"));
+      const cancel = systemClock.timer(
+        USAGE_MS,
+        () => reject(new Error("the supervisor does not answer")),
+      );
+      this.#received = (number) => {
+        if (number !== batch.number) return;
+        cancel();
+        resolve();
+      };
+      this.#send(batch);
+    });
+  }
+
+  /** Confirms that the supervisor has received the batch with this number. */
+  received(batch: number): void {
+    this.#received(batch);
+  }
+
+  /** Yields nothing: the supervisor creates the reports, never a worker. */
+  async *read(): AsyncIterable<readonly UsageRow[]> {}
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}

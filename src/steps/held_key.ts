@@ -1,0 +1,120 @@
+/**
+ * Use of a provider key that the gateway holds: only for callers that are allowed to, and that send
+ * no key of their own.
+ *
+ * @module
+ */
+import type { KeyConfig } from "../config/key.ts";
+import type { OperationGroup } from "../config/operation_groups.ts";
+import type { TeamConfig } from "../config/team.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import { withDeadline } from "../exchange/deadline.ts";
+import { assertNoUnreadKey, type Credentials, toMissingKeyError } from "../inbound/credentials.ts";
+import type { ResolvedOperation } from "../operations/router.ts";
+import type { HeldKey } from "../upstream/held_keys.ts";
+import { hideKey } from "../upstream/hidden_key.ts";
+import type { UpstreamResponse } from "../upstream/transport.ts";
+import type { Arrival, Flow, Provider } from "./flow.ts";
+
+/** Returns whether a key can use provider keys of the gateway: by its own setting or its team's. */
+function canUseHeldKeys({ heldKeys }: KeyConfig, team: TeamConfig | undefined): boolean {
+  return (heldKeys ?? team?.heldKeys) === true;
+}
+
+/**
+ * Groups whose operations can make a key for the caller: keys of the account, and short-lived keys
+ * with which a browser calls the provider directly.
+ */
+const KEY_MAKING: ReadonlySet<OperationGroup | undefined> = new Set(
+  [
+    "admin",
+    "realtime",
+    "chatkit",
+  ] as const,
+);
+/**
+ * Paths that call a model of Gemini, Vertex AI or Bedrock. They begin with Google's version at an
+ * address with the shape of Gemini. Other actions on a model, such as `:setIamPolicy`, manage the
+ * account.
+ */
+const MODEL_CALL = new RegExp(
+  [
+    "^(?:/v1(?:beta1|beta|alpha)?)?(?:/projects/[^/]+/locations/[^/]+)?(?:/publishers/[^/]+)?" +
+    "/models/[^/]+:\\w*(?:generate|embed|predict|tokens)\\w*$",
+    "^/model/[^/]+/(?:converse|invoke)[a-z-]*$",
+  ].join("|"),
+  "i",
+);
+
+/**
+ * Returns whether an operation could make a key of the account for the caller. Unknown operations
+ * could.
+ */
+function canMakeKeys({ group, isOwn, path }: ResolvedOperation): boolean {
+  if (isOwn === true || MODEL_CALL.test(path)) return false;
+  return group === undefined || KEY_MAKING.has(group);
+}
+
+/**
+ * Finds the held key for a caller that sends none.
+ *
+ * @throws {GatewayError} `team_not_configured`; `missing_upstream_key` if there is none for this
+ * caller; `invalid_upstream_auth` if the caller sends its own key in another place;
+ * `operation_not_allowed` for an operation that can make a key at the provider
+ */
+export function findHeldKey(
+  key: KeyConfig,
+  operation: ResolvedOperation,
+  provider: Provider,
+  team: TeamConfig | undefined,
+  { request, gateway }: Pick<Arrival, "request" | "gateway">,
+): HeldKey {
+  // Its team could have had the right.
+  if (key.team !== undefined && team === undefined) throw new GatewayError("team_not_configured");
+  const held = canUseHeldKeys(key, team)
+    ? gateway.heldKeys.find(provider.name, key.team)
+    : undefined;
+  if (held === undefined) throw toMissingKeyError(provider.credential);
+  assertNoUnreadKey(request, provider);
+  if (canMakeKeys(operation)) {
+    throw new GatewayError("operation_not_allowed", {
+      detail: "it can make a key at the provider or manage the account there, so it needs the " +
+        "caller's own key",
+    });
+  }
+  return held;
+}
+
+/**
+ * Makes the call with the held key. If the provider refuses it, the key is read again. If it has
+ * changed, the call is made once more: a refused call costs nothing.
+ *
+ * @throws {GatewayError} `upstream_key_unavailable`, and as `send` does
+ */
+export async function sendWithHeldKey(
+  held: HeldKey,
+  flow: Flow,
+  send: () => Promise<UpstreamResponse>,
+): Promise<UpstreamResponse> {
+  const { exchange, provider, gateway } = flow;
+  const { clock } = gateway;
+  const toError = () => new GatewayError("upstream_key_unavailable");
+  const sendWith = async (key: string): Promise<UpstreamResponse> => {
+    flow.credentials = toCredentials(key, provider);
+    return hideKey(await send(), key);
+  };
+  exchange.facts.usesHeldKey = true;
+  const used = await withDeadline(held.get(), { exchange, clock, toError });
+  const answer = await sendWith(used);
+  if (answer.status !== 401) return answer;
+  const isRenewed = await withDeadline(held.renew(used), { exchange, clock, toError });
+  if (!isRenewed) return answer;
+  answer.body?.cancel();
+  exchange.resume(undefined);
+  exchange.facts.firstByteMs = undefined; // of the refusal
+  return await sendWith(await withDeadline(held.get(), { exchange, clock, toError }));
+}
+
+function toCredentials(key: string, { credential }: Provider): Credentials {
+  return { [credential]: credential === "authorization" ? `Bearer ${key}` : key };
+}

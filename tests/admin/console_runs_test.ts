@@ -1,0 +1,50 @@
+/** The console's view of runs. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { it } from "@std/testing/bdd";
+import { findViolations } from "../support/browser.ts";
+import { open, signIn, useConsole } from "../support/console.ts";
+import { assertSound } from "../support/console_layout.ts";
+import { needs } from "../support/requires.ts";
+import { callInRun } from "../support/runs.ts";
+
+const LONG_ID = `${"a-run-with-a-long-id/".repeat(5)}end`;
+
+needs(["chromium-headless-shell"]).describe("the console's view of runs", () => {
+  const ui = useConsole();
+  async function call(key: string, run: string): Promise<number> {
+    const response = await callInRun(ui.running.url, key, run);
+    await response.text();
+    return response.status;
+  }
+
+  it("lists runs with their use, leads to their exchanges, and stops one", async () => {
+    const page = await ui.start();
+    await signIn(page, ui.running.admin);
+    await open(page, "Runs");
+    await page.getByText("No runs.").waitFor();
+    const { key, id } = (await ui.running.call("POST", "/v1/keys", { body: {} })).json;
+    assert.equal(await call(key, "nightly; calls=200"), 200);
+    assert.equal(await call(key, `"${LONG_ID}"; parent=nightly`), 200);
+    const row = page.getByRole("row", { name: "nightly", exact: false }).filter({ hasText: "200" });
+    await row.getByText("2 of 200").waitFor();
+    assert.deepEqual(await findViolations(page), []);
+    for (const width of [1280, 800, 390]) {
+      await page.setViewportSize({ width, height: 640 });
+      await assertSound(page, `runs at ${width}`);
+    }
+    await page.setViewportSize({ width: 1280, height: 640 });
+    await row.getByRole("button", { name: "Stop nightly" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Stop it" }).click();
+    await row.getByText("stopped").waitFor();
+    assert.equal(await call(key, "nightly"), 410);
+    await row.getByRole("link", { name: "nightly" }).click();
+    await page.waitForURL(/#exchanges\?run=nightly&key=/);
+    await page.locator(".exchanges, table").getByText("run stopped").first().waitFor();
+    await page.goto(`${ui.running.admin}/#runs?key=${id}`);
+    await page.getByText("below nightly").waitFor();
+    await page.goto(`${ui.running.admin}/#runs?key=other`);
+    await page.getByText("This key has no runs.").waitFor();
+    ui.watched.assertClean(ui.running.admin);
+  });
+});

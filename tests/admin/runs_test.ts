@@ -1,0 +1,139 @@
+/** Runs at the admin API: their list for operators, and stopping one. */
+// runtimes: all
+import assert from "node:assert/strict";
+import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
+import { assertRefusal, type Running, startAdmin } from "../support/admin.ts";
+import { STREAM_BODY } from "../support/gateway.ts";
+import { answerPlain, chunk } from "../support/provider.ts";
+import { callInRun } from "../support/runs.ts";
+import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+
+for (const args of [[], ["--workers", "2"]]) describeAdmin(args);
+
+function describeAdmin(args: readonly string[]): void {
+  describe(`runs at the admin API ${args.join(" ")}`, () => {
+    let running: Running;
+    let key = "";
+    let id = "";
+    beforeAll(async () => {
+      running = await startAdmin(
+        { prices: { "test-1": { input: 1, output: 1 } } },
+        undefined,
+        {
+          args,
+          answering: (response, call) => {
+            if (!call.body.includes('"stream":true')) return answerPlain(response);
+            response.writeHead(200, { "content-type": "text/event-stream" });
+            response.write(chunk("Hel"));
+          },
+        },
+      );
+      const made = await running.call("POST", "/v1/keys", { body: { name: "agents" } });
+      ({ key, id } = made.json);
+    });
+    afterAll(() => running.stop());
+
+    const call = (run: string, body?: string) => callInRun(running.url, key, run, body);
+
+    it("are listed by key, and one is stopped with its open streams", async () => {
+      assert.deepEqual((await running.call("GET", "/v1/runs")).json, { runs: [] });
+      await (await call('nightly; budget="2 USD"; calls=200')).text();
+      const streamed = await call('"nightly/1"; parent=nightly', STREAM_BODY);
+      const { json } = await running.call("GET", `/v1/runs?key=${id}`);
+      const [root, child] = json.runs;
+      const { opened, lastUsed, reserved, ...rest } = child;
+      assert.deepEqual(rest, {
+        id: "nightly/1",
+        key: id,
+        parent: "nightly",
+        state: "open",
+        spent: "0",
+        currency: "USD",
+        calls: 1,
+        openCalls: 1,
+      });
+      assert.ok(Date.parse(opened) <= Date.parse(lastUsed));
+      assert.equal(root.reserved, reserved);
+      assert.ok(Number(reserved) > 0);
+      const { id: rootId, budget, spent, callLimit, calls } = root;
+      assert.deepEqual([rootId, budget, spent, callLimit, calls], [
+        "nightly",
+        "2",
+        "0.000002",
+        200,
+        2,
+      ]);
+      assert.deepEqual((await running.call("GET", "/v1/runs?key=other")).json, { runs: [] });
+      const stopped = await running.call("DELETE", `/v1/runs/nightly?key=${id}`);
+      assert.deepEqual(stopped.json, { id: "nightly", key: id });
+      assert.match(await streamed.text(), /"code":"run_stopped"/);
+      assert.equal((await call("nightly/2; parent=nightly")).status, 410);
+      assert.equal((await call('"nightly/1"')).status, 410);
+      const states = (await running.call("GET", "/v1/runs")).json.runs.map(
+        (run: { state: string }) => run.state,
+      );
+      assert.deepEqual(states, ["stopped", "stopped", "stopped"]);
+      const found = await running.call("GET", "/v1/exchanges?run=nightly/1");
+      assert.equal(found.json.exchanges.length, 2);
+    });
+
+    it("an unknown run, or one without its key, is refused", async () => {
+      assertRefusal(
+        await running.call("DELETE", `/v1/runs/nothing?key=${id}`),
+        404,
+        "run_not_found",
+      );
+      assertRefusal(
+        await running.call("DELETE", "/v1/runs/nightly"),
+        400,
+        "invalid_query",
+        "key",
+      );
+      assertRefusal(
+        await running.call("DELETE", "/v1/runs/nightly?key=other"),
+        404,
+        "run_not_found",
+      );
+    });
+  });
+}
+
+describe("runs of two gateways with a Redis", () => {
+  let redis: RedisServer | undefined;
+  const running: Running[] = [];
+  afterEach(async () => {
+    for (const each of running.splice(0)) await each.stop();
+    await redis?.stop();
+  });
+
+  withRedis.it("a run that is stopped at one ends its open streams at the other", async () => {
+    const server = redis = await startRedis();
+    const start = async () => {
+      const started = await startAdmin({}, server, {
+        answering: (response) => {
+          response.writeHead(200, { "content-type": "text/event-stream" });
+          response.write(chunk("Hel"));
+        },
+      });
+      running.push(started);
+      return started;
+    };
+    const [one, other] = [await start(), await start()];
+    const { key, id } = (await one.call("POST", "/v1/keys", { body: { name: "agents" } })).json;
+    const headers = {
+      "authorization": "Bearer sk-1",
+      "gateway-auth": `Bearer ${key}`,
+      "content-type": "application/json",
+      "gateway-run": "child; parent=root; calls=2",
+    };
+    const call = ({ url }: Running) =>
+      fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: STREAM_BODY });
+    const streamed = await call(one);
+    const [root] = (await other.call("GET", "/v1/runs")).json.runs;
+    assert.deepEqual([root.id, root.calls, root.openCalls, root.state], ["root", 1, 1, "open"]);
+    assert.equal((await other.call("DELETE", `/v1/runs/root?key=${id}`)).status, 200);
+    assert.match(await streamed.text(), /"code":"run_stopped"/);
+    for (const each of [one, other]) assert.equal((await call(each)).status, 410);
+    assert.equal(one.provider.calls.length + other.provider.calls.length, 1);
+  });
+});

@@ -1,0 +1,99 @@
+/** Runs in a Durable Object, outside its runtime: the suite of all registries, and stored runs. */
+// runtimes: once
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import { StoredRuns } from "../../src/cloudflare/stored_runs.ts";
+import type { ObjectStorage } from "../../src/cloudflare/bindings.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
+import { RemoteRuns } from "../../src/runs/remote_runs.ts";
+import { until } from "../support/until.ts";
+import { costing, describeRuns } from "../runs/runs_suite.ts";
+
+const HOUR = 3_600_000;
+
+/** An object for each gateway key. */
+class Objects {
+  readonly stored = new Map<string, unknown>();
+  readonly alarms: number[] = [];
+  readonly #clock: Clock;
+  #runs: StoredRuns;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#runs = this.#open();
+  }
+
+  get runs(): StoredRuns {
+    return this.#runs;
+  }
+
+  /** Removes it from memory. */
+  restart(): void {
+    this.#runs = this.#open();
+  }
+
+  join(): RemoteRuns {
+    const send = async (message: Parameters<StoredRuns["handle"]>[0]) =>
+      structuredClone(await this.#runs.handle(structuredClone(message)));
+    return new RemoteRuns(send, systemClock);
+  }
+
+  #open(): StoredRuns {
+    const { stored } = this;
+    const kv = {
+      get: <T>(name: string) => stored.get(name) as T | undefined,
+      put: (name: string, value: unknown) => void stored.set(name, structuredClone(value)),
+      delete: (name: string) => stored.delete(name),
+      list: <T>({ prefix = "" }: { readonly prefix?: string } = {}) =>
+        Array.from(stored).filter(([name]) => name.startsWith(prefix)) as [string, T][],
+    };
+    const storage: ObjectStorage = {
+      kv,
+      setAlarm: () => Promise.resolve(),
+      deleteAll: () => Promise.resolve(),
+    };
+    return new StoredRuns(storage, this.#clock, (at) => this.alarms.push(at));
+  }
+}
+
+describeRuns("in a Durable Object", () => {
+  let passed = 0;
+  const now = () => systemClock.now() + passed;
+  const objects = new Objects({ ...systemClock, now });
+  return {
+    runs: objects.join(),
+    others: objects.join(),
+    pass: (ms) => void (passed += ms),
+    close() {},
+  };
+});
+
+describe("runs in a Durable Object", () => {
+  const callOf = (id: string) => ({
+    keyId: "me",
+    run: { id, limits: { budget: 100 } },
+    reservation: costing(60),
+    bounds: { idleMs: HOUR, maxPerKey: 10 },
+  });
+
+  it("outlive the object, with their open calls, and are deleted when they are idle", async () => {
+    const objects = new Objects(systemClock);
+    const runs = objects.join();
+    let isStopped = false;
+    const lease = await runs.admit(callOf("a"), () => void (isStopped = true));
+    objects.restart();
+    await assert.rejects(async () => await runs.admit(callOf("a"), () => {}), /no money left/);
+    await runs.stop("me", "a");
+    await until(() => isStopped, "the open call ends");
+    lease.release(40, false);
+    await until(async () => (await runs.list("me", 10))[0]?.spent === 40, "it is settled");
+    objects.restart();
+    const [run] = await runs.list("me", 10);
+    assert.deepEqual([run?.spent, run?.reserved, run?.isStopped], [40, 0, true]);
+    const now = Date.now();
+    assert.ok(objects.runs.deleteIdle(now) > now);
+    assert.equal(objects.stored.size, 1);
+    assert.equal(objects.runs.deleteIdle(now + 2 * HOUR), 0);
+    assert.equal(objects.stored.size, 0);
+  });
+});

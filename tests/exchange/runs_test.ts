@@ -1,0 +1,233 @@
+/** Runs of agents over HTTP: their header, their limits, their end, and who sees them. */
+// runtimes: all, workers
+import assert from "node:assert/strict";
+import { afterEach, describe } from "@std/testing/bdd";
+import { MemoryRuns } from "../../src/runs/memory_runs.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { it } from "../support/cases.ts";
+import {
+  GOOD_BODY,
+  startUnderTest,
+  STREAM_BODY,
+  type UnderTest,
+  type UnderTestOptions,
+} from "../support/gateway.ts";
+import {
+  type Answering,
+  answerPlain,
+  chunk,
+  COMPLETION,
+  type Provider,
+  startProvider,
+} from "../support/provider.ts";
+import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
+
+/** A token costs 1 USD. */
+const PRICES = { "test-1": { input: 1_000_000, output: 1_000_000 } };
+const NO_PARTS = "a Worker accepts no parts from a test";
+
+describe("runs", () => {
+  let provider: Provider;
+  let under: UnderTest;
+  const start = async (
+    config: Record<string, unknown> = {},
+    options: Partial<UnderTestOptions> = {},
+    answering: Answering = answerPlain,
+  ) => {
+    provider = await startProvider(answering);
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      config: { prices: PRICES, ...config },
+      ...options,
+      provider: { maxOutput: 1, ...options.provider },
+    });
+  };
+  const call = (headers: Record<string, string>, body = GOOD_BODY, path = "/v1/chat/completions") =>
+    callRaw(under.a, { path, headers: { ...under.headers, ...headers }, body });
+  const inRun = (run: string, body = GOOD_BODY) => call({ "gateway-run": run }, body);
+  const codeOf = ({ body }: { readonly body: string }) => JSON.parse(body).error?.code;
+  afterEach(async () => {
+    await under.close();
+    await provider.close();
+  });
+
+  it("a run makes as many calls as its header allows, and the header is not forwarded", async () => {
+    await start();
+    assert.equal((await inRun('"7f3a-1"; calls=2')).status, 200);
+    assert.equal((await inRun('"7f3a-1"')).status, 200);
+    const refused = await inRun('"7f3a-1"; calls=1000');
+    assert.equal(refused.status, 429);
+    assert.equal(codeOf(refused), "run_budget_exceeded");
+    assert.equal(refused.headers["x-should-retry"], "false");
+    assert.equal(refused.headers["retry-after"], undefined);
+    assert.ok(!refused.body.includes("7f3a"), "no value of the caller is in the message");
+    assert.equal((await inRun("another")).status, 200);
+    assert.equal((await call({})).status, 200);
+    assert.equal(provider.calls.length, 4);
+    for (const { headers } of provider.calls) assert.equal(headers["gateway-run"], undefined);
+  });
+
+  it("money is reserved, charged, and refused when it is used up, also in the runs below", async () => {
+    const usage = { prompt_tokens: 20, completion_tokens: 20, total_tokens: 40 };
+    const answer = JSON.stringify({ ...JSON.parse(COMPLETION), usage });
+    await start({}, {}, (response) => {
+      response.writeHead(200, { "content-type": "application/json" }).end(answer);
+    });
+    assert.equal((await inRun('root; budget="70 USD"')).status, 200); // 40 USD
+    assert.equal((await inRun("child; parent=root")).status, 200); // 40 USD
+    await under.settled(2);
+    const refused = await inRun("child");
+    assert.equal(codeOf(refused), "run_budget_exceeded");
+    assert.match(JSON.parse(refused.body).error.message, /a run above it has no money left/);
+    assert.equal((await under.settled(3)).limit, "run-budget");
+    assert.equal(codeOf(await inRun("root")), "run_budget_exceeded");
+    assert.equal(provider.calls.length, 2);
+  });
+
+  it("a call that the limits of its key refuse does not count in its run", async () => {
+    const key = "own-key-of-a-caller";
+    await start({ keys: [{ id: "me", key, limits: { requests: "2/h" } }] });
+    const own = { "gateway-auth": `Bearer ${key}` };
+    assert.equal((await call({ ...own, "gateway-run": "a; calls=1" })).status, 200);
+    assert.equal(codeOf(await call({ ...own, "gateway-run": "a" })), "run_budget_exceeded");
+    const last = await call({ ...own, "gateway-run": "b; calls=1" });
+    assert.equal(last.status, 200, "the refusal of the run returned the request");
+    assert.equal(
+      codeOf(await call({ ...own, "gateway-run": "c; calls=1" })),
+      "rate_limit_exceeded",
+    );
+  });
+
+  it("a malformed header is refused, with the fix", async () => {
+    await start();
+    const cases: readonly [string, RegExp][] = [
+      ["7f3a-1", /expected one id with parameters/],
+      ["12", /write the id in quotes/],
+      ["a, b", /expected one id with parameters/],
+      ['"a b"', /visible ASCII characters/],
+      [`"${"x".repeat(129)}"`, /1 to 128/],
+      [`"${"x".repeat(2000)}"`, /expected one id with parameters/],
+      ["a; budget=2", /budget="2 USD"/],
+      ['a; budget="2 EUR"', /in USD/],
+      ["a; calls=0", /whole number of calls/],
+      ["a; calls=1.5", /whole number of calls/],
+      ["a; parent=1", /write the id of the parent in quotes/],
+      ["a; parent=a", /its parent is the run/],
+      ["a; tokens=5", /no other parameters/],
+      ['"sk-0123456789abcdef0123"', /looks like a secret/],
+    ];
+    for (const [field, message] of cases) {
+      const answer = await inRun(field);
+      assert.equal(answer.status, 400, field);
+      const { code, param, message: told } = JSON.parse(answer.body).error;
+      assert.deepEqual([code, param], ["invalid_run", "Gateway-Run"], field);
+      assert.match(told, message);
+    }
+    assert.equal(provider.calls.length, 0);
+  });
+
+  it("a model without a price is refused only in a run with a budget", async () => {
+    await start({ prices: { other: { input: 1, output: 1 } } });
+    assert.equal((await inRun("a; calls=5")).status, 200);
+    assert.equal(codeOf(await inRun('a; budget="1 USD"')), "model_not_priced");
+    assert.equal(codeOf(await inRun("below; parent=a")), "model_not_priced");
+  });
+
+  it("free calls pass a used-up run", async () => {
+    await start({}, { provider: { operations: ["default", "models"] } });
+    await inRun("a; calls=1");
+    const headers = { ...under.headers, "gateway-run": "a", "content-type": "" };
+    const listed = await callRaw(under.a, { method: "GET", path: "/v1/models", headers, body: "" });
+    assert.equal(listed.status, 200);
+    assert.equal(codeOf(await inRun("a")), "run_budget_exceeded");
+  });
+
+  it("a header of the client names the run, with the limits of the configuration", async () => {
+    await start({
+      runs: { headers: ["X-Claude-Code-Session-Id", "session-id"], calls: 2, budget: "100 USD" },
+    });
+    const session = { "x-claude-code-session-id": "9a1b 2c" };
+    assert.equal(codeOf(await call(session)), "invalid_run");
+    const good = { "session-id": "9a1b2c" };
+    assert.equal((await call(good)).status, 200);
+    assert.equal((await under.settled(2)).run, "9a1b2c");
+    assert.equal((await call(good)).status, 200);
+    assert.equal(codeOf(await call(good)), "run_budget_exceeded");
+    // Its own header comes first, and can only narrow.
+    assert.equal((await call({ ...good, "gateway-run": "own; calls=1000" })).status, 200);
+    assert.equal((await call({ ...good, "gateway-run": "own" })).status, 200);
+    assert.equal(codeOf(await call({ ...good, "gateway-run": "own" })), "run_budget_exceeded");
+    assert.equal(provider.calls[0]?.headers["session-id"], "9a1b2c", "it is forwarded as before");
+  });
+
+  it("the log and the record name the run, and metrics do not", async () => {
+    await start();
+    await inRun("run-of-canary");
+    assert.equal((await under.settled()).run, "run-of-canary");
+    const told = await under.told();
+    assert.match(told, /"run":"run-of-canary"/);
+    assert.doesNotMatch(told, /="run-of-canary"/);
+  });
+
+  it("a refusal has the form of the caller's interface", async () => {
+    await start({}, { provider: { messages: "any" } });
+    await inRun("a; calls=1");
+    const body = JSON.stringify({
+      model: "test-1",
+      max_tokens: 1,
+      messages: [{ role: "user", content: "Hi" }],
+    });
+    const { status, body: told } = await call({ "gateway-run": "a" }, body, "/v1/messages");
+    assert.equal(status, 429);
+    assert.equal(JSON.parse(told).type, "error");
+  });
+
+  it.notOn(
+    "workers",
+    NO_PARTS,
+    "a stopped run ends its open streams with an event, and calls nothing more",
+    async () => {
+      const runs = new MemoryRuns(systemClock);
+      await start({}, { parts: { runs } }, (response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("Hel"));
+      });
+      const headers = { ...under.headers, "gateway-run": "child; parent=root" };
+      const open = openRaw(under.a, toRawRequest(under.a, { headers, body: STREAM_BODY }));
+      await until(() => open.received().includes("Hel"), "the stream has begun");
+      assert.equal(await runs.stop("tester", "root"), true);
+      await until(() => open.received().includes("run_stopped"), "the stream ends with an event");
+      const record = await under.settled();
+      assert.deepEqual([record.code, record.outcome], ["run_stopped", "refused"]);
+      open.socket.destroy();
+      const refused = await inRun("child", STREAM_BODY);
+      assert.equal(refused.status, 410);
+      assert.equal(codeOf(refused), "run_stopped");
+      assert.equal(refused.headers["x-should-retry"], "false");
+      assert.equal(provider.calls.length, 1);
+      await until(() => provider.calls[0]?.isCut === true, "the provider's call ends too");
+    },
+  );
+
+  it.notOn(
+    "workers",
+    NO_PARTS,
+    "a stopped run ends its recorded calls, and their answers say so",
+    async () => {
+      const runs = new MemoryRuns(systemClock);
+      const options = { parts: { runs }, provider: { durable: {} } };
+      await start({}, options, (response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("Hel"));
+      });
+      const headers = { ...under.headers, "gateway-run": "a", "idempotency-key": "one" };
+      const open = openRaw(under.a, toRawRequest(under.a, { headers, body: STREAM_BODY }));
+      await until(() => open.received().includes("Hel"), "the stream has begun");
+      await runs.stop("tester", "a");
+      await until(() => open.received().includes("run_stopped"), "the stream ends with an event");
+      await until(() => provider.calls[0]?.isCut === true, "the provider's call ends");
+      open.socket.destroy();
+    },
+  );
+});

@@ -1,0 +1,202 @@
+/** Calls whose answers state other amounts than tokens, under a budget of money. */
+// runtimes: bun, node
+import assert from "node:assert/strict";
+import { afterEach, describe, it } from "@std/testing/bdd";
+import type { ShapeName } from "../../src/config/shape.ts";
+import { closeAll } from "../support/aimock.ts";
+import type { UnderTest } from "../support/gateway.ts";
+import type { Provider } from "../support/provider.ts";
+import { startShaped } from "../support/shapes.ts";
+import { callRaw, type RawAnswer } from "../support/tcp_peer.ts";
+
+const KEY = "own-key-with-a-budget";
+/** Nano-USD. */
+const BUDGET = 5_000_000_000;
+const JSON_TYPE = "application/json";
+const FORM_TYPE = "multipart/form-data; boundary=b";
+const RECORDING = '--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n' +
+  '--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF\r\n--b--\r\n';
+
+/** A call, and the answer of its provider. */
+interface UnitCall {
+  readonly shape?: ShapeName;
+  readonly path: string;
+  readonly type?: string;
+  readonly body: string;
+  readonly answer: unknown;
+  /** Price that its model needs, and the cost of the answer by it. Nano-USD. */
+  readonly price: Record<string, number>;
+  readonly cost: number;
+}
+
+/** Writes a body in ASCII. */
+const toBody = (more: object): string =>
+  JSON.stringify({ model: "m", ...more }).replaceAll("é", "\\u00e9");
+const recording = {
+  type: FORM_TYPE,
+  body: RECORDING,
+  answer: { text: "Hello", usage: { type: "duration", seconds: 36 } },
+  price: { audioMs: 1 },
+  cost: 10_000_000,
+};
+const picture = { data: [{ url: "https://a.example/1" }] };
+const drawn = { answer: picture, price: { images: 40 }, cost: 40_000_000 };
+const embedded = {
+  shape: "cohere",
+  answer: { embeddings: [], meta: { billed_units: { images: 2 } } },
+  price: { images: 0.5 },
+  cost: 1_000_000,
+} as const;
+
+const CALLS: Readonly<Record<string, UnitCall>> = {
+  "a transcription": { path: "/v1/audio/transcriptions", ...recording },
+  "a translation": { path: "/v1/audio/translations", ...recording },
+  "a picture": { path: "/v1/images/generations", body: toBody({ prompt: "A cat" }), ...drawn },
+  "a document that is read": {
+    path: "/v1/ocr",
+    body: toBody({ document: { type: "document_url", document_url: "https://a.example/1" } }),
+    answer: { pages: [], usage_info: { pages_processed: 3 } },
+    price: { pages: 1 },
+    cost: 3_000_000,
+  },
+  "a video": {
+    path: "/v1/videos",
+    body: toBody({ prompt: "A cat", seconds: "4" }),
+    answer: { id: "1", object: "video", status: "queued", seconds: "4" },
+    price: { videoMs: 360 },
+    cost: 400_000_000,
+  },
+  "an embedding of images": {
+    path: "/v2/embed",
+    body: toBody({ input_type: "image", images: ["data:image/png;base64,AAAA"] }),
+    ...embedded,
+  },
+  "an embedding of mixed inputs": {
+    path: "/v2/embed",
+    body: toBody({ inputs: [{ content: [{ type: "image_url", image_url: { url: "data:," } }] }] }),
+    ...embedded,
+  },
+};
+
+interface Started {
+  readonly provider: Provider;
+  readonly under: UnderTest;
+}
+
+function start(shape: ShapeName, answer: unknown, price: object): Promise<Started> {
+  return startShaped(shape, (response) => {
+    response.writeHead(200, { "content-type": JSON_TYPE });
+    response.end(JSON.stringify(answer));
+  }, {
+    provider: { operations: ["all"] },
+    config: {
+      prices: { m: price },
+      keys: [{ id: "one", key: KEY, limits: { budget: "5 USD/day" } }],
+    },
+  });
+}
+
+async function send({ under }: Started, { path, body, type = JSON_TYPE }: UnitCall) {
+  const before = under.records.length;
+  const headers = { ...under.headers, "gateway-auth": `Bearer ${KEY}`, "content-type": type };
+  const origin = new URL(under.a).origin;
+  const answer = await callRaw(origin, { path, headers, body });
+  await under.settled(before + 1);
+  return answer;
+}
+const codeOf = ({ status, body }: RawAnswer): string =>
+  status < 400 ? "ok" : JSON.parse(body).error?.code ?? JSON.parse(body).code;
+const leftOf = ({ headers }: RawAnswer): number =>
+  Number(/"spend";r=(\d+)/.exec(headers.ratelimit ?? "")?.[1] ?? NaN);
+
+describe("under a budget of money", () => {
+  afterEach(closeAll);
+
+  for (const [name, call] of Object.entries(CALLS)) {
+    const { shape = "v1", answer, price, cost } = call;
+    const [unit = ""] = Object.keys(price);
+
+    it(`${name} is refused without a price of ${unit}`, async () => {
+      const started = await start(shape, answer, { input: 1, output: 1 });
+      const refused = await send(started, call);
+      assert.deepEqual([refused.status, codeOf(refused)], [403, "model_not_priced"]);
+      assert.match(refused.body, new RegExp(`its price has no ${unit}`));
+      assert.equal(started.provider.calls.length, 0);
+    });
+
+    it(`${name} is charged its ${unit}`, async () => {
+      const started = await start(shape, answer, price);
+      assert.equal(codeOf(await send(started, call)), "ok");
+      // Its price has no tokens, so the second call reserves nothing
+      assert.equal(leftOf(await send(started, call)), BUDGET - cost);
+    });
+  }
+
+  it("texts are embedded with a price of tokens only", async () => {
+    const answer = { embeddings: [], meta: { billed_units: { input_tokens: 2 } } };
+    const started = await start("cohere", answer, { input: 1 });
+    const body = toBody({ input_type: "search_query", texts: ["Hi"] });
+    assert.equal(codeOf(await send(started, { ...embedded, path: "/v2/embed", body })), "ok");
+  });
+
+  it("a video is read without a price of its length, because that costs nothing", async () => {
+    const started = await start("v1", CALLS["a video"]?.answer, { input: 1 });
+    const headers = { ...started.under.headers, "gateway-auth": `Bearer ${KEY}` };
+    const origin = new URL(started.under.a).origin;
+    const path = "/v1/videos/1";
+    assert.equal(codeOf(await callRaw(origin, { method: "GET", path, headers, body: "" })), "ok");
+  });
+
+  it("a recording is transcribed with a price of tokens of sound", async () => {
+    const usage = { type: "tokens", input_tokens: 4, output_tokens: 2, total_tokens: 6 };
+    const started = await start("v1", { text: "Hello", usage }, { inputAudio: 6, output: 10 });
+    const call = { ...recording, path: "/v1/audio/transcriptions" };
+    assert.equal(codeOf(await send(started, call)), "ok");
+  });
+});
+
+/** Nano-USD: a thousand units cost 2 USD. */
+const UNIT_COST = 2_000_000;
+const texts = (count: number, length: number) => Array(count).fill("x".repeat(length));
+
+/** Requests to rank documents, and the search units that are reserved for them. */
+const RANKED: readonly (readonly [name: string, request: object, units: number])[] = [
+  ["one document", { query: "Hi", documents: ["Hello"] }, 1],
+  ["100 documents", { query: "Hi", documents: texts(100, 100) }, 1],
+  ["101 documents", { query: "Hi", documents: texts(101, 100) }, 2],
+  ["100 documents that have 500 bytes with the query", {
+    query: "Hi",
+    documents: texts(100, 498),
+  }, 1],
+  ["100 documents that have 501 bytes with the query", {
+    query: "Hi",
+    documents: texts(100, 499),
+  }, 3],
+  ["a document of 25 kB", { query: "Hi", documents: texts(1, 25_000) }, 2],
+  ["100 documents with a query of 1 kB", { query: "x".repeat(1000), documents: texts(100, 10) }, 5],
+  ["a query that is cut", { query: "x".repeat(100_000), documents: texts(100, 10) }, 9],
+  ["a document that looks like a picture", {
+    query: "Hi",
+    documents: [{ data: "A".repeat(100_000) }],
+  }, 5],
+  [
+    "a document with characters of several bytes",
+    { query: "Hi", documents: ["é".repeat(25_000)] },
+    3,
+  ],
+];
+
+describe("a rerank reserves the most search units of", () => {
+  afterEach(closeAll);
+
+  for (const [name, request, units] of RANKED) {
+    it(`${name}, and is charged those of its answer`, async () => {
+      const answer = { results: [], meta: { billed_units: { search_units: 1 } } };
+      const started = await start("cohere", answer, { searchUnits: 2 });
+      const call = { ...embedded, path: "/v2/rerank", body: toBody(request) };
+      const reserved = units * UNIT_COST;
+      assert.equal(leftOf(await send(started, call)), BUDGET - reserved);
+      assert.equal(leftOf(await send(started, call)), BUDGET - UNIT_COST - reserved);
+    });
+  }
+});

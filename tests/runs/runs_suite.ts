@@ -1,0 +1,294 @@
+/** Tests of every registry of runs. */
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe } from "@std/testing/bdd";
+import type { ErrorCode } from "../../src/errors/codes.ts";
+import { GatewayError } from "../../src/errors/gateway_error.ts";
+import {
+  MIN_UNUSED_MS,
+  type RunBounds,
+  type RunLease,
+  type RunRegistry,
+  type RunReservation,
+  type RunStatus,
+  type StatedRun,
+} from "../../src/runs/run_registry.ts";
+import { it } from "../support/cases.ts";
+import { until } from "../support/until.ts";
+
+/** A registry, and a way to let time pass. */
+export interface RunsUnderTest {
+  readonly runs: RunRegistry;
+  /** The same runs from the view of another gateway. */
+  readonly others: RunRegistry;
+  /** Moves on by the given milliseconds, without waiting. */
+  pass(ms: number): Promise<void> | void;
+  close(): Promise<void> | void;
+}
+
+const BOUNDS: RunBounds = { idleMs: 3_600_000, maxPerKey: 100 };
+let made = 0;
+
+/** Money of a call whose cost is known. */
+export const costing = (spend: number): RunReservation => ({
+  spend,
+  isFree: false,
+  isStrict: false,
+});
+const FREE: RunReservation = { spend: 0, isFree: true, isStrict: true };
+
+/** Options of a call. */
+interface CallOptions {
+  readonly limits?: StatedRun["limits"];
+  readonly parent?: string;
+  readonly reservation?: RunReservation;
+  readonly bounds?: RunBounds;
+  readonly onStopped?: () => void;
+}
+
+async function codeOf(refused: Promise<unknown>): Promise<ErrorCode> {
+  try {
+    await refused;
+  } catch (error) {
+    return GatewayError.is(error) ? error.code : assert.fail(String(error));
+  }
+  return assert.fail("it was not refused");
+}
+
+/** Runs the suite. */
+export function describeRuns(
+  engine: string,
+  open: () => Promise<RunsUnderTest> | RunsUnderTest,
+): void {
+  describe(`runs ${engine}`, () => {
+    let under: RunsUnderTest;
+    let keyId: string;
+    beforeEach(async () => {
+      under = await open();
+      keyId = `agent-${++made}`;
+    });
+    const leases: RunLease[] = [];
+    afterEach(async () => {
+      for (const lease of leases.splice(0)) lease.release(0, false);
+      await under.close();
+    });
+
+    async function admitAt(
+      runs: RunRegistry,
+      id: string,
+      { limits = {}, parent, reservation = costing(10), bounds = BOUNDS, onStopped }: CallOptions,
+    ): Promise<RunLease> {
+      const run = { id, parent, limits };
+      const lease = await runs.admit({ keyId, run, reservation, bounds }, onStopped ?? (() => {}));
+      leases.push(lease);
+      return lease;
+    }
+    const admit = (id: string, options: CallOptions = {}) => admitAt(under.runs, id, options);
+    const refusal = (id: string, options: CallOptions = {}) => codeOf(admit(id, options));
+    const statusOf = async (id: string, runs = under.runs): Promise<RunStatus> =>
+      (await runs.list(keyId, 1000)).find((run) => run.id === id) ?? assert.fail(`no run ${id}`);
+
+    it("a run is refused once its budget is reserved or spent, and not before", async () => {
+      const limits = { budget: 30 };
+      const [first, second] = [await admit("a", { limits }), await admit("a"), await admit("a")];
+      assert.equal(await refusal("a"), "run_budget_exceeded");
+      first?.release(4, false);
+      await until(async () => (await statusOf("a")).spent === 4, "it is charged");
+      assert.equal(await refusal("a"), "run_budget_exceeded");
+      second?.release(6, false);
+      await until(async () => (await statusOf("a")).spent === 10, "it is charged");
+      await admit("a");
+      const { spent, reserved, called, budget } = await statusOf("a");
+      assert.deepEqual({ spent, reserved, called, budget }, {
+        spent: 10,
+        reserved: 20,
+        called: 4,
+        budget: 30,
+      });
+    });
+
+    it("a call that costs more than a whole budget needs all of it", async () => {
+      const limits = { budget: 5 };
+      const lease = await admit("a", { limits });
+      assert.equal((await statusOf("a")).reserved, 5);
+      lease.release(12, false);
+      await until(async () => (await statusOf("a")).spent === 12, "it is charged");
+      assert.equal(await refusal("a", { reservation: costing(1) }), "run_budget_exceeded");
+      const strict = { ...costing(10), isStrict: true };
+      assert.equal(await refusal("b", { limits, reservation: strict }), "run_budget_exceeded");
+    });
+
+    it("a run makes as many calls as it is limited to, and a call that was not made counts not", async () => {
+      const limits = { calls: 2 };
+      const lease = await admit("a", { limits });
+      lease.release(0, true);
+      await until(async () => (await statusOf("a")).called === 0, "it is undone");
+      await admit("a");
+      await admit("a");
+      assert.equal(await refusal("a"), "run_budget_exceeded");
+    });
+
+    it("a free call passes a used-up run, and counts as no call", async () => {
+      await admit("a", { limits: { calls: 1, budget: 10 } });
+      const lease = await admit("a", { reservation: FREE });
+      lease.release(0, true);
+      lease.release(0, true);
+      await until(async () => (await statusOf("a")).open === 1, "it has ended");
+      assert.equal((await statusOf("a")).called, 1);
+    });
+
+    it("a call without a price is refused only under a budget", async () => {
+      const reservation = { ...costing(0), unpriced: "operation_not_metered" as const };
+      (await admit("a", { reservation })).release(0, false);
+      assert.equal(
+        await refusal("a", { reservation, limits: { budget: 10 } }),
+        "operation_not_metered",
+      );
+    });
+
+    it("later headers only narrow a run", async () => {
+      await admit("a", { limits: { budget: 100, calls: 5 } });
+      await admit("a", { limits: { budget: 1000, calls: 3 } });
+      const { budget, calls } = await statusOf("a");
+      assert.deepEqual([budget, calls], [100, 3]);
+    });
+
+    it("calls count in all runs above theirs, which refuse them too", async () => {
+      await admit("root", { limits: { budget: 25, calls: 10 } });
+      const lease = await admit("child", { parent: "root" });
+      await admit("other", { parent: "root", reservation: costing(5) });
+      assert.equal(await refusal("child"), "run_budget_exceeded");
+      lease.release(2, false);
+      await until(async () => (await statusOf("root")).spent === 2, "the root is charged");
+      const { reserved, called } = await statusOf("root");
+      assert.deepEqual([reserved, called], [15, 3]);
+      await admit("child", { reservation: costing(8) });
+      assert.equal((await statusOf("child")).parent, "root");
+    });
+
+    it("a parent that is not known yet is opened without limits, and narrowed later", async () => {
+      await admit("child", { parent: "root" });
+      await admit("child");
+      assert.equal((await statusOf("root")).called, 2);
+      assert.equal(await refusal("root", { limits: { calls: 2 } }), "run_budget_exceeded");
+      assert.equal(await refusal("child"), "run_budget_exceeded");
+    });
+
+    it("the use of a run before it got a parent counts there too", async () => {
+      (await admit("leaf", { parent: "child" })).release(7, false);
+      await until(async () => (await statusOf("child")).spent === 7, "it is charged");
+      await admit("child", { parent: "root", limits: {} });
+      const { spent, called, reserved } = await statusOf("root");
+      assert.deepEqual([spent, called, reserved], [7, 2, 10]);
+      assert.equal(await refusal("leaf", { limits: { calls: 1 } }), "run_budget_exceeded");
+    });
+
+    it("a run has one parent, is not above itself, and has at most 8 runs above it", async () => {
+      await admit("r1", { parent: "r0" });
+      assert.equal(await refusal("r1", { parent: "other" }), "invalid_run");
+      assert.equal(await refusal("r0", { parent: "r1" }), "invalid_run");
+      assert.equal(await refusal("self", { parent: "self" }), "invalid_run");
+      for (let depth = 2; depth <= 8; depth++) {
+        await admit(`r${depth}`, { parent: `r${depth - 1}` });
+      }
+      assert.equal(await refusal("r9", { parent: "r8" }), "invalid_run");
+    });
+
+    it("runs of another key have nothing to do with it", async () => {
+      await admit("a", { limits: { calls: 1 } });
+      keyId = `agent-${++made}`;
+      await admit("a");
+      await admit("a");
+    });
+
+    it("a stopped run and the runs below it end their calls, here and elsewhere", async () => {
+      const stopped: string[] = [];
+      await admit("root", { onStopped: () => stopped.push("root") });
+      await admit("child", { parent: "root", onStopped: () => stopped.push("child") });
+      await admitAt(under.others, "far", {
+        parent: "child",
+        onStopped: () => stopped.push("far"),
+      });
+      await admit("other", { onStopped: () => stopped.push("other") });
+      const ended = await admit("child", { onStopped: () => stopped.push("ended") });
+      ended.release(1, false);
+      await until(async () => (await statusOf("child")).spent === 1, "one has ended");
+      assert.equal(await under.runs.stop(keyId, "nothing"), false);
+      assert.equal(await under.runs.stop(keyId, "root"), true);
+      await until(() => stopped.length === 3, "the open calls end");
+      assert.deepEqual(stopped.toSorted(), ["child", "far", "root"]);
+      for (const id of ["root", "child", "far"]) {
+        assert.equal(await refusal(id), "run_stopped");
+        assert.equal(await codeOf(admitAt(under.others, id, {})), "run_stopped");
+        assert.equal(await refusal(id, { reservation: FREE }), "run_stopped");
+        assert.equal((await statusOf(id)).isStopped, true);
+      }
+      assert.equal(await refusal("new", { parent: "child" }), "run_stopped");
+      await admit("other");
+    });
+
+    it("both gateways see the same run", async () => {
+      await admit("a", { limits: { calls: 2 } });
+      await admitAt(under.others, "a", {});
+      assert.equal(await refusal("a"), "run_budget_exceeded");
+      assert.equal((await statusOf("a", under.others)).called, 2);
+    });
+
+    it("an idle run is forgotten, and a used run is not", async () => {
+      const bounds = { ...BOUNDS, idleMs: 60_000 };
+      const call = async (id: string, limits = {}) =>
+        (await admit(id, { limits, bounds })).release(1, false);
+      await call("a", { calls: 3 });
+      await call("b", { calls: 3 });
+      await under.pass(40_000);
+      await call("a");
+      await under.pass(40_000);
+      await call("a");
+      const ids = (await under.runs.list(keyId, 10)).map(({ id }) => id);
+      assert.deepEqual(ids, ["a"]);
+      assert.equal(await refusal("a", { bounds }), "run_budget_exceeded");
+      for (let calls = 0; calls < 4; calls++) await call("b");
+    });
+
+    it("a key has a bounded number of runs: the longest unused make room", async () => {
+      const bounds = { ...BOUNDS, maxPerKey: 3 };
+      const call = async (id: string) => (await admit(id, { bounds })).release(1, false);
+      const isOpen = async (id: string) =>
+        (await under.runs.list(keyId, 10)).some((run) => run.id === id);
+      await call("a");
+      await admit("open", { bounds });
+      await call("b");
+      assert.equal(await refusal("c", { bounds }), "too_many_runs");
+      assert.equal(await refusal("c", { bounds, parent: "a" }), "too_many_runs");
+      await under.pass(MIN_UNUSED_MS);
+      await call("b");
+      await call("c");
+      assert.deepEqual([await isOpen("a"), await isOpen("b"), await isOpen("open")], [
+        false,
+        true,
+        true,
+      ]);
+      assert.equal(await refusal("d", { bounds }), "too_many_runs");
+    });
+
+    it("a correction changes the run and the runs above it, and opens none", async () => {
+      (await admit("child", { parent: "root" })).release(10, false);
+      await until(async () => (await statusOf("root")).spent === 10, "it is charged");
+      await under.runs.correct({ keyId, id: "child", change: -4 });
+      await until(async () => (await statusOf("root")).spent === 6, "it is corrected");
+      assert.equal((await statusOf("child")).spent, 6);
+      await under.runs.correct({ keyId, id: "unknown", change: 5 });
+      assert.equal((await under.runs.list(keyId, 10)).length, 2);
+    });
+
+    it("lists the runs of one key, or of all, the last used first", async () => {
+      await admit("one");
+      await under.pass(10);
+      await admit("two");
+      const listed = await under.runs.list(keyId, 10);
+      assert.deepEqual(listed.map(({ id }) => id), ["two", "one"]);
+      assert.deepEqual((await under.runs.list(keyId, 1)).map(({ id }) => id), ["two"]);
+      const all = await under.runs.list(undefined, 10_000);
+      assert.ok(all.some((run) => run.keyId === keyId && run.id === "one"));
+    });
+  });
+}
