@@ -74,6 +74,13 @@ const COUNTED: readonly Counted[] = [
   { owner: RegExp.prototype, names: ["exec", "test"], cost: matchCost },
   { owner: TextDecoder.prototype, names: ["decode"], cost: (_, [bytes]) => lengthOf(bytes) },
   { owner: JSON, names: ["parse"], cost: (_, [text]) => lengthOf(text) },
+  { owner: JSON, names: ["stringify"], cost: (_, __, result) => lengthOf(result) },
+  { owner: Array, names: ["from"], cost: (_, __, result) => lengthOf(result) },
+  {
+    owner: Array.prototype,
+    names: ["sort", "toSorted", "concat", "slice", "toReversed", "reverse", "join"],
+    cost: (self) => lengthOf(self),
+  },
 ];
 
 /** Replaces built-in methods with counting ones. @returns A function that restores them */
@@ -130,13 +137,28 @@ export function beginCounting(): () => void {
 
 /** The work of a function: executions of blocks, and bytes that built-in functions processed. */
 export async function countWork(run: () => unknown): Promise<number> {
+  return (await countWorkOfTurns(run)).reduce((sum, work) => sum + work, 0);
+}
+
+/** The work of each turn of a function. It ends a turn by the function that it gets. */
+export async function countWorkOfTurns(
+  run: (endTurn: () => void) => unknown,
+): Promise<readonly number[]> {
+  const turns: number[] = [];
+  const endTurn = () => {
+    const blocks = takeBlocks();
+    turns.push(blocks + builtInWork);
+    takeBlocks(); // to read the coverage is no work of the next turn
+    builtInWork = 0;
+  };
+  const restore = countBuiltIns();
   takeBlocks();
   builtInWork = 0;
-  const restore = countBuiltIns();
   try {
-    await run();
+    await run(endTurn);
   } finally {
     restore();
+    endTurn();
   }
-  return takeBlocks() + builtInWork;
+  return turns;
 }
