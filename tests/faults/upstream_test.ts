@@ -311,7 +311,7 @@ describe("faults of the upstream", () => {
           response.end(sent[1]);
         }),
       );
-      const under = await start(provider.url);
+      const under = await start(provider.url, { provider: { keepAlive: "off" } });
       for (const [coding, pack] of Object.entries(packs)) {
         type = "application/json";
         const packed = pack(COMPLETION);

@@ -232,6 +232,7 @@ withRedis.describe("a tree of 1,000 agents over three gateways", () => {
     const begun = new Map<Agent | undefined, Promise<unknown>>();
     const codes = new Map<string, number>();
     let next = 0;
+    let done = 0;
     const work = async () => {
       for (let agent = turns[next++]; agent !== undefined; agent = turns[next++]) {
         const { parent } = agent;
@@ -239,7 +240,7 @@ withRedis.describe("a tree of 1,000 agents over three gateways", () => {
         if (!begun.has(agent)) begun.set(agent, called);
         const code = await called ?? "ok";
         codes.set(code, (codes.get(code) ?? 0) + 1);
-        await after(next);
+        await after(++done);
       }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, work));
@@ -290,12 +291,13 @@ withRedis.describe("a tree of 1,000 agents over three gateways", () => {
     const stopped = new Map<string, { readonly at: number; readonly awakeAt: number }>();
     const codes = await callAll(agents, "normal", async (done) => {
       if (done % 400 !== 0) return;
-      const { id } = agents[Math.floor(random() * AGENTS)] ?? assert.fail("no agent");
+      const open = admitted.normal.filter(({ id }) => !stopped.has(id));
+      const { id } = open[Math.floor(random() * open.length)] ?? assert.fail("no open run");
       const runs = registries[Math.floor(random() * GATEWAYS)];
-      if (stopped.has(id) || await runs?.stop("normal", id) !== true) return;
+      assert.equal(await runs?.stop("normal", id), true, id);
       stopped.set(id, { at: performance.now(), awakeAt: awake.now });
     });
-    assert.ok(stopped.size > 3);
+    assert.equal(stopped.size, Math.floor(AGENTS * CALLS_EACH / 400));
     assert.ok((codes.get("run_stopped") ?? 0) > 0, JSON.stringify([...codes]));
     const chains = new Map(agents.map((agent) => [agent.id, chainOf(agent)]));
     const stopsOf = (agent: string) =>
