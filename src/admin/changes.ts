@@ -1,5 +1,5 @@
 /**
- * The list of changes of keys, teams and identity tokens: who changed what, when and why.
+ * The list of changes of keys, teams, identity tokens and runs: who changed what, when and why.
  * Administrations add to it, and the admin API and the command line read it.
  *
  * @module
@@ -24,6 +24,7 @@ export type ChangeAction =
   | "enable"
   | "delete"
   | "credit"
+  | "stop"
   | "import";
 
 /** A change that was made. */
@@ -39,7 +40,7 @@ export interface ChangeView extends Omit<LoggedChange, "at"> {
 
 /** A query for changes. */
 export interface ChangeQuery {
-  /** Id of the only key, or of the only caller with identity tokens. */
+  /** Id of the only key, whose runs are included, or of the only caller with identity tokens. */
   readonly key?: string | undefined;
   /** Name of the only team: its own changes, and those of keys in it. */
   readonly team?: string | undefined;
@@ -107,9 +108,13 @@ export class Changes {
   }
 }
 
+/** Tells if a setting is the key of a run. */
+const isKey = ({ setting }: SettingChange): boolean => setting === "key";
+
 function isOf(change: LoggedChange, key: string | undefined, team: string | undefined): boolean {
   const { of, id } = change;
-  if (key !== undefined && (of === "team" || id !== key)) return false;
+  const ofKey = of === "run" ? change.settings.find(isKey)?.to : id;
+  if (key !== undefined && (of === "team" || ofKey !== key)) return false;
   if (team === undefined) return true;
   if (of === "team") return id === team;
   // A key that has left the team is part of the team's history.

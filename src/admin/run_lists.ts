@@ -5,6 +5,7 @@
  */
 import { formatMoney } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
+import type { Author, Changes } from "./changes.ts";
 import type { RunRegistry, RunStatus } from "../runs/run_registry.ts";
 
 /** A run as administrators see it. Money is exact, as a decimal number of `currency`. */
@@ -55,14 +56,19 @@ function toView(run: RunStatus, currency: string): RunView {
   };
 }
 
+/** Parts of {@link RunLists}. */
+export interface RunListsParts {
+  readonly registry: RunRegistry;
+  readonly currency: string;
+  readonly changes: Pick<Changes, "add">;
+}
+
 /** Lists and stops runs. */
 export class RunLists {
-  readonly #registry: RunRegistry;
-  readonly #currency: string;
+  readonly #parts: RunListsParts;
 
-  constructor(registry: RunRegistry, currency: string) {
-    this.#registry = registry;
-    this.#currency = currency;
+  constructor(parts: RunListsParts) {
+    this.#parts = parts;
   }
 
   /**
@@ -72,8 +78,8 @@ export class RunLists {
    * @throws {GatewayError} `runs_unavailable`
    */
   async list(key: string | undefined, limit: number): Promise<RunView[]> {
-    const found = await this.#registry.list(key, limit);
-    return found.map((run) => toView(run, this.#currency));
+    const { registry, currency } = this.#parts;
+    return (await registry.list(key, limit)).map((run) => toView(run, currency));
   }
 
   /**
@@ -81,8 +87,11 @@ export class RunLists {
    *
    * @throws {GatewayError} `run_not_found`, `runs_unavailable`
    */
-  async stop(key: string, id: string): Promise<StoppedRun> {
-    if (await this.#registry.stop(key, id)) return { id, key };
-    throw new GatewayError("run_not_found");
+  async stop(key: string, id: string, author: Author): Promise<StoppedRun> {
+    const { registry, changes } = this.#parts;
+    if (!await registry.stop(key, id)) throw new GatewayError("run_not_found");
+    const settings = [{ setting: "key", to: key }];
+    await changes.add({ action: "stop", of: "run", id, settings }, author);
+    return { id, key };
   }
 }

@@ -1,5 +1,5 @@
 /**
- * `sallyport changes`: the changes of keys, teams and identity tokens in the configured store.
+ * `sallyport changes`: the changes of keys, teams, identity tokens and runs in the configured store.
  *
  * @module
  */

@@ -241,7 +241,7 @@ export const COMMANDS = {
     notes: "The newest first. With --team, also the changes of keys in the team.",
     options: ["config", "env-file", "key", "team", "limit", "json"],
     texts: {
-      key: "only the changes of this key, or of the identity tokens of this caller",
+      key: "only the changes of this key and its runs, or of the identity tokens of this caller",
       team: "only the changes of this team and its keys",
       limit: "the largest number of changes, 50 without it",
     },

@@ -1,5 +1,5 @@
 /**
- * The log of changes of keys, teams and identity tokens, stored with the keys: author, time,
+ * The log of changes of keys, teams, identity tokens and runs, stored with the keys: author, time,
  * settings before and after, and the reason. It contains no secrets. Its size is bounded: the oldest
  * changes are deleted.
  *
@@ -20,11 +20,11 @@ export interface SettingChange {
 }
 
 /** The kinds of things that are changed. */
-export const CHANGED_KINDS = ["key", "team", "token"] as const;
+export const CHANGED_KINDS = ["key", "team", "token", "run"] as const;
 /** One of these kinds. */
 export type ChangedKind = typeof CHANGED_KINDS[number];
 
-/** A change of a key, a team, or the identity tokens of a caller. */
+/** A change of a key, a team, the identity tokens of a caller, or a run of agents. */
 export interface LoggedChange {
   /** Identifies the change. */
   readonly change: string;
@@ -36,8 +36,8 @@ export interface LoggedChange {
   readonly action: string;
   readonly of: ChangedKind;
   /**
-   * Id of the key, name of the team, or the tokens: the caller's id such as `jwt:corp:ann`, or a claim
-   * and its value.
+   * Id of the key or the run, name of the team, or the tokens: the caller's id such as
+   * `jwt:corp:ann`, or a claim and its value.
    */
   readonly id: string;
   /** Name of the key, if it has one. */

@@ -96,7 +96,7 @@ export interface Assembly {
   >;
   readonly keys: KeyRegistry;
   readonly teams: TeamDirectory;
-  /** The log of changes of keys, teams and identity tokens. */
+  /** The log of changes of keys, teams, identity tokens and runs. */
   readonly changes: ChangeLog;
   readonly limiter: Limiter;
   /** Verifies and revokes identity tokens; `undefined` if none are accepted. */

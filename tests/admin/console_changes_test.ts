@@ -29,6 +29,9 @@ needs(["chromium-headless-shell"]).describe("the console's view of changes", () 
     assert.match(texts[1] ?? "", /create\s+key\s+stray/);
     assert.match(texts[2] ?? "", /create\s+team\s+search[^]*“launch”/);
     await page.getByLabel("Team", { exact: true }).fill("search");
+    // The field keeps its text while the view is loaded again.
+    await page.waitForResponse(/v1\/changes/);
+    await page.evaluate(() => new Promise(requestAnimationFrame));
     await page.keyboard.press("Enter");
     await page.waitForURL(/#changes\?team=search$/);
     await page.waitForFunction(() => document.querySelectorAll(".changes > li").length === 2);

@@ -64,7 +64,7 @@ function describeAdmin(args: readonly string[]): void {
         2,
       ]);
       assert.deepEqual((await running.call("GET", "/v1/runs?key=other")).json, { runs: [] });
-      const stopped = await running.call("DELETE", `/v1/runs/nightly?key=${id}`);
+      const stopped = await running.call("DELETE", `/v1/runs/nightly?key=${id}&reason=loops`);
       assert.deepEqual(stopped.json, { id: "nightly", key: id });
       assert.match(await streamed.text(), /"code":"run_stopped"/);
       assert.equal((await call("nightly/2; parent=nightly")).status, 410);
@@ -75,6 +75,20 @@ function describeAdmin(args: readonly string[]): void {
       assert.deepEqual(states, ["stopped", "stopped", "stopped"]);
       const found = await running.call("GET", "/v1/exchanges?run=nightly/1");
       assert.equal(found.json.exchanges.length, 2);
+      const changes = (await running.call("GET", `/v1/changes?key=${id}`)).json.changes;
+      const [{ who, of, id: run, action, reason, settings }, ...others] = changes;
+      assert.deepEqual(
+        { who, of, run, action, reason, settings },
+        {
+          who: "admin token",
+          of: "run",
+          run: "nightly",
+          action: "stop",
+          reason: "loops",
+          settings: [{ setting: "key", to: id }],
+        },
+      );
+      assert.deepEqual(others.map((change: { of: string }) => change.of), ["key"]);
     });
 
     it("an unknown run, or one without its key, is refused", async () => {

@@ -1,5 +1,5 @@
 /**
- * The route of changes of keys, teams and identity tokens at the admin API, and the query parameter
+ * The route of changes of keys, teams, identity tokens and runs at the admin API, and the query parameter
  * with the reason of a change.
  *
  * @module
@@ -68,9 +68,9 @@ const changeSchema = objectOf<ChangeView>({
   change: text("Identifies the change"),
   time: time(),
   who: text("admin token, the id of an identity token, or cli:USER"),
-  action: text("create, update, rotate, revoke, disable, enable, delete, credit or import"),
+  action: text("create, update, rotate, revoke, disable, enable, delete, credit, import or stop"),
   of: oneOf(CHANGED_KINDS),
-  id: text("Id of the key, name of the team, or caller or claim of the identity tokens"),
+  id: text("Id of the key or run, name of the team, or caller or claim of the identity tokens"),
   name: optional(text("Name of the key")),
   team: optional(text("Team of the key")),
   settings: list(
@@ -90,7 +90,8 @@ export const CHANGE_ROUTES: readonly AdminRoute<Changes>[] = [
     method: "get",
     path: "/v1/changes",
     operationId: "listChanges",
-    summary: "List the changes of keys, teams and identity tokens by commands and the admin API, " +
+    summary:
+      "List the changes of keys, teams, identity tokens and runs by commands and the admin API, " +
       "the newest first",
     query: {
       schema: ChangeQuerySchema,

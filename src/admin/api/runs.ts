@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import type { RunLists, RunView, StoppedRun } from "../run_lists.ts";
-import { REASON_ENTRIES, REASON_MEANS } from "./changes.ts";
+import { authorOf, REASON_ENTRIES, REASON_MEANS } from "./changes.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
 import { type AdminRoute, route } from "./route.ts";
 import { count, list, objectOf, oneOf, optional, text, time } from "./schema.ts";
@@ -77,6 +77,6 @@ export const RUN_ROUTES: readonly AdminRoute<RunLists>[] = [
       name: "StoppedRun",
       schema: objectOf<StoppedRun>({ id: text(), key: text() }),
     },
-    run: (lists, { id, query }) => lists.stop(query.key, id),
+    run: (lists, call) => lists.stop(call.query.key, call.id, authorOf(call)),
   }),
 ];

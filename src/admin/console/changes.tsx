@@ -1,5 +1,5 @@
 /**
- * The changes of keys, teams and identity tokens: who changed what, when and why.
+ * The changes of keys, teams, identity tokens and runs: who changed what, when and why.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import type { ChangeList } from "../api/changes.ts";
 import type { ChangeView } from "../changes.ts";
 import { call } from "./client.ts";
 import { ago } from "./format.ts";
-import { Field, Problem, usePolled } from "./parts.tsx";
+import { Problem, SearchField, usePolled } from "./parts.tsx";
 import { toAddress, toSubjectAddress, useAddressQuery } from "./address.ts";
 
 /** Number of changes shown at first, and maximum. */
@@ -50,7 +50,7 @@ function Setting({ of: changed }: { of: SettingChange }): JSX.Element {
 
 function ChangeItem({ of: made, now }: { of: ChangeView; now: number }): JSX.Element {
   const { of, id, name, team, action, who, time, settings, reason } = made;
-  const hasPage = of !== "token" && id !== "*";
+  const hasPage = (of === "key" || of === "team") && id !== "*";
   const shown = id === "*" ? "several" : id;
   return (
     <li>
@@ -87,19 +87,11 @@ export function ChangeItems({ changes, now }: {
 
 function Filters({ filter }: { filter: ChangeFilter }): JSX.Element {
   const field = (name: keyof ChangeFilter, label: string) => (
-    <Field label={label}>
-      {(attributes) => (
-        <input
-          {...attributes}
-          type="search"
-          value={filter[name]}
-          onChange={({ currentTarget }) => {
-            const changed = { ...filter, [name]: currentTarget.value.trim() };
-            location.hash = toAddress("changes", changed);
-          }}
-        />
-      )}
-    </Field>
+    <SearchField
+      label={label}
+      text={filter[name]}
+      onSearch={(text) => location.hash = toAddress("changes", { ...filter, [name]: text })}
+    />
   );
   return <div class="toolbar">{field("team", "Team")}{field("key", "Id of a key or caller")}</div>;
 }

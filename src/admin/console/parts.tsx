@@ -117,6 +117,33 @@ export function Field({ label, hint, mistake, children }: {
   );
 }
 
+/**
+ * A field whose text takes effect when it is left, or with the Enter key. It keeps its own text
+ * until then, because each reload of the view draws it again.
+ */
+export function SearchField({ label, text, onSearch }: {
+  label: string;
+  text: string;
+  /** Gets the text without white space around it. */
+  onSearch: (text: string) => void;
+}): JSX.Element {
+  const [draft, setDraft] = useState(text);
+  useEffect(() => setDraft(text), [text]);
+  return (
+    <Field label={label}>
+      {(attributes) => (
+        <input
+          {...attributes}
+          type="search"
+          value={draft}
+          onInput={({ currentTarget }) => setDraft(currentTarget.value)}
+          onChange={({ currentTarget }) => onSearch(currentTarget.value.trim())}
+        />
+      )}
+    </Field>
+  );
+}
+
 /** A checkbox and its label. */
 export function Check({ isChecked, onToggle, children }: {
   isChecked: boolean;

@@ -11,7 +11,7 @@ import { toSubjectAddress, useAddress } from "./address.ts";
 import { call, mayChange } from "./client.ts";
 import { toExchanges } from "./exchange_filter.ts";
 import { ago } from "./format.ts";
-import { Confirm, Field, Pill, Problem, TableHead, usePolled } from "./parts.tsx";
+import { Confirm, Pill, Problem, SearchField, TableHead, usePolled } from "./parts.tsx";
 
 const KINDS = { open: "good", idle: "quiet", stopped: "bad" } as const;
 const PAGE_SIZE = 200;
@@ -124,16 +124,7 @@ export function Runs(): JSX.Element {
         Its amounts include the runs below it.
       </p>
       <div class="toolbar">
-        <Field label="Id of a key">
-          {(attributes) => (
-            <input
-              {...attributes}
-              type="search"
-              value={key}
-              onChange={({ currentTarget }) => setParts({ key: currentTarget.value.trim() })}
-            />
-          )}
-        </Field>
+        <SearchField label="Id of a key" text={key} onSearch={(text) => setParts({ key: text })} />
       </div>
       <Problem error={error} />
       <section class="card flush">
