@@ -47,4 +47,23 @@ needs(["chromium-headless-shell"]).describe("the console's view of runs", () => 
     await page.getByText("This key has no runs.").waitFor();
     ui.watched.assertClean(ui.running.admin);
   });
+
+  it("shows the last used 200 of 1,000 runs, and says so", async () => {
+    const page = await ui.start();
+    const { key } = (await ui.running.call("POST", "/v1/keys", { body: {} })).json;
+    const numbers = Array.from({ length: 1000 }, (_, number) => number);
+    const work = async () => {
+      for (let number = numbers.pop(); number !== undefined; number = numbers.pop()) {
+        assert.equal(await call(key, `run-${number}`), 200);
+      }
+    };
+    await Promise.all(Array.from({ length: 20 }, work));
+    await signIn(page, ui.running.admin);
+    await open(page, "Runs");
+    await page.getByText("The last used 200").waitFor();
+    assert.equal(await page.locator("tbody tr").count(), 200);
+    await page.getByRole("row", { name: "run-0 " }).waitFor();
+    assert.deepEqual(await findViolations(page), []);
+    ui.watched.assertClean(ui.running.admin);
+  });
 });
