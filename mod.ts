@@ -23,10 +23,13 @@ export {
   ConfigError,
   type ConfigInput,
   type ConfigIssue,
+  type FileKeysConfig,
+  type FileKeysInput,
   type KeysConfig,
   parseConfig,
   type RedisKeysConfig,
   type RedisKeysInput,
+  type StoredKeysConfig,
 } from "./src/config/config.ts";
 export type {
   AttributionConfig,
