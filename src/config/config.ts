@@ -33,7 +33,8 @@ import {
 } from "./listeners.ts";
 import { MetricsSchema } from "./metrics.ts";
 import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
-import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
+import type { ProviderConfig, ProviderInput } from "./provider.ts";
+import { ProvidersSchema } from "./providers.ts";
 import { type RedisConfig, type RedisInput, RedisSchema } from "./redis.ts";
 import { type RunsConfig, type RunsInput, RunsSchema } from "./runs.ts";
 import { about, anyDuration, duration, strictObject } from "./schema.ts";
