@@ -23,10 +23,13 @@ export {
   ConfigError,
   type ConfigInput,
   type ConfigIssue,
+  type FileKeysConfig,
+  type FileKeysInput,
   type KeysConfig,
   parseConfig,
   type RedisKeysConfig,
   type RedisKeysInput,
+  type StoredKeysConfig,
 } from "./src/config/config.ts";
 export type {
   AttributionConfig,
@@ -58,7 +61,9 @@ export type { KeyConfig, KeyInput } from "./src/config/key.ts";
 export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups.ts";
 export type { LimitMode, LimitSet, WrittenLimits } from "./src/config/limit_set.ts";
 export type { AdminConfig, AdminInput, ListenConfig, ListenInput } from "./src/config/listeners.ts";
-export type { ProviderConfig, ProviderInput, TimeoutCharge } from "./src/config/provider.ts";
+export type { ProviderConfig, ProviderInput } from "./src/config/provider.ts";
+export type { ProviderCharges, TimeoutCharge } from "./src/config/provider_charges.ts";
+export type { DeadlinesConfig, DeadlinesInput } from "./src/config/deadlines.ts";
 export type { RunsConfig, RunsInput } from "./src/config/runs.ts";
 export type { ShapeName } from "./src/config/shape.ts";
 export type {

@@ -8,7 +8,7 @@ import { basename, dirname, resolve } from "node:path";
 import process from "node:process";
 import type { Config } from "../config/config.ts";
 import type { IdentityConfig } from "../config/identity.ts";
-import { type KeysConfig, keysInRedis } from "../config/keys.ts";
+import { describeKeyStore } from "../config/keys.ts";
 import {
   readRedisUrl,
   readSentinelNode,
@@ -125,11 +125,6 @@ function netOf({ config, directory }: LoadedConfig): string[] {
   ];
 }
 
-/** Returns the file of keys that the gateway writes. */
-function writtenFile(keys: KeysConfig): string | undefined {
-  return typeof keys === "object" && "file" in keys ? keys.file : keysInRedis(keys)?.snapshot;
-}
-
 /** Returns the folder of a file of keys, and the folder of the file that it links to. */
 function foldersOf(file: string): string[] {
   try {
@@ -168,7 +163,7 @@ function listFolder(folder: string): string[] {
  */
 function replacedFiles({ config, directory }: LoadedConfig): string[] {
   const { keys, redis, identity = [] } = config;
-  const written = writtenFile(keys);
+  const written = describeKeyStore(keys).writtenFile;
   const revoked = identity.length > 0 && redis === undefined
     ? [revocationsFile(config, directory)]
     : [];

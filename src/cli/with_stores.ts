@@ -7,7 +7,7 @@ import { userInfo } from "node:os";
 import process from "node:process";
 import { type Author, Changes } from "../admin/changes.ts";
 import type { Config } from "../config/config.ts";
-import { keysInRedis } from "../config/keys.ts";
+import { describeKeyStore } from "../config/keys.ts";
 import { holdsGatewayKey } from "../keys/key_format.ts";
 import { KeyStoreError } from "../keys/key_store.ts";
 import { assemble, type Assembly } from "../serve/compose.ts";
@@ -53,7 +53,7 @@ export async function withStores(
   const { config, directory } = loadConfig(options.config);
   // A Redis that only counts limits is not needed. Errors are thrown and printed once, so `report`
   // does nothing.
-  const redis = keysInRedis(config.keys) !== undefined ? config.redis : undefined;
+  const redis = describeKeyStore(config.keys).needsRedis ? config.redis : undefined;
   const assembly = await assemble({ ...config, redis }, {
     directory,
     report: () => {},

@@ -13,9 +13,16 @@ import { EgressSchema, type EgressSettings, withEgress } from "./egress.ts";
 import { type LimitsConfig, type LimitsInput, LimitsSchema } from "./gateway_limits.ts";
 import { type IdentityConfig, type IdentityInput, IdentitySchema } from "./identity.ts";
 import { InstanceSchema } from "./instance.ts";
-import { describeIssue, expandUnion, formatMistake, toIssuePath } from "./issue.ts";
+import { describeIssue, expandUnion, toIssuePath } from "./issue.ts";
 import type { KeyInput } from "./key.ts";
-import { type KeysConfig, keysInRedis, KeysSchema, type RedisKeysInput } from "./keys.ts";
+import { ConfigError, type ConfigIssue } from "./config_error.ts";
+import {
+  describeKeyStore,
+  type FileKeysInput,
+  type KeysConfig,
+  KeysSchema,
+  type RedisKeysInput,
+} from "./keys.ts";
 import {
   type AdminConfig,
   type AdminInput,
@@ -26,14 +33,23 @@ import {
 } from "./listeners.ts";
 import { MetricsSchema } from "./metrics.ts";
 import { CurrencySchema, type Prices, PricesSchema } from "./prices.ts";
-import { type ProviderConfig, type ProviderInput, ProvidersSchema } from "./provider.ts";
+import type { ProviderConfig, ProviderInput } from "./provider.ts";
+import { ProvidersSchema } from "./providers.ts";
 import { type RedisConfig, type RedisInput, RedisSchema } from "./redis.ts";
 import { type RunsConfig, type RunsInput, RunsSchema } from "./runs.ts";
 import { about, anyDuration, duration, strictObject } from "./schema.ts";
 import { type TeamConfig, type TeamInput, TeamsSchema } from "./team.ts";
 import { UsageSchema } from "./usage.ts";
 
-export type { KeysConfig, RedisKeysConfig, RedisKeysInput } from "./keys.ts";
+export { ConfigError, type ConfigIssue } from "./config_error.ts";
+export type {
+  FileKeysConfig,
+  FileKeysInput,
+  KeysConfig,
+  RedisKeysConfig,
+  RedisKeysInput,
+  StoredKeysConfig,
+} from "./keys.ts";
 
 /** A whole configuration, checked. */
 export interface Config {
@@ -106,7 +122,7 @@ export interface ConfigInput {
   /** Location of gateway keys. Default: none. */
   readonly keys?:
     | readonly KeyInput[]
-    | { readonly file: string }
+    | FileKeysInput
     | "redis"
     | RedisKeysInput
     | undefined;
@@ -152,39 +168,6 @@ export interface ConfigInput {
   readonly drain?:
     | { readonly delay?: string | undefined; readonly limit?: string | undefined }
     | undefined;
-}
-
-/** One mistake in a configuration. */
-export interface ConfigIssue {
-  /** Path of the setting, such as `providers.a.upstream`. */
-  readonly path: string;
-  /**
-   * Readable text: the expected value, and the fix. It never contains a value that can be secret.
-   */
-  readonly message: string;
-  /** The file and line, or the variable, of the setting. */
-  readonly source?: string | undefined;
-}
-
-/** All mistakes of a configuration at once. */
-export class ConfigError extends Error {
-  /** Name of the error, which identifies it even if two copies of this module are loaded. */
-  override readonly name = "ConfigError";
-  /** The mistakes, at least one. */
-  readonly issues: readonly ConfigIssue[];
-
-  /**
-   * The message lists all mistakes, one per line.
-   *
-   * @param issues The mistakes, at least one
-   */
-  constructor(issues: readonly ConfigIssue[]) {
-    const lines = issues.map((issue) =>
-      formatMistake(issue) + (issue.source === undefined ? "" : ` (${issue.source})`)
-    );
-    super(lines.join("\n"));
-    this.issues = issues;
-  }
 }
 
 const DEFAULT_DRAIN_DELAY_MS = 5000;
@@ -275,7 +258,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
     const { keys, redis } = dataset.value;
-    if (keysInRedis(keys) !== undefined && redis === undefined) {
+    if (describeKeyStore(keys).needsRedis && redis === undefined) {
       addIssue({ message: 'keys: expected "redis" to be configured too' });
     }
     for (const { path, message } of findMisfits(dataset.value)) {

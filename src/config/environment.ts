@@ -4,6 +4,7 @@
  * @module
  */
 import { readDurableText } from "./durable.ts";
+import { isNamedStore } from "./keys.ts";
 import { findNearest } from "./nearest.ts";
 
 /** Prefix of every variable. */
@@ -128,10 +129,10 @@ export const VARIABLES: readonly Variable[] = [
 
 /**
  * Returns an object unchanged, and an empty object for any other value, because a variable has
- * precedence over it. `redis` for keys is short for an object.
+ * precedence over it. The name of a store of keys is short for an object.
  */
 function toObject(value: unknown): Json {
-  if (value === "redis") return { store: value };
+  if (isNamedStore(value)) return { store: value };
   if (typeof value !== "object" || value === null) return {};
   return Array.isArray(value) ? {} : value as Json;
 }
@@ -158,10 +159,10 @@ function toListen(text: string): Json {
 }
 
 /**
- * Reads keys: plain ones in a comma-separated list, `redis`, or the whole `keys` setting as JSON.
+ * Reads keys: plain ones in a comma-separated list, the name of a store, or the whole `keys` setting as JSON.
  */
 function toKeys(text: string): unknown {
-  if (text === "redis") return text;
+  if (isNamedStore(text)) return text;
   if (!text.startsWith("[")) {
     return splitList(text).map((key, index) => ({ id: `key-${index + 1}`, key }));
   }

@@ -61,7 +61,10 @@ export function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[]
     path !== undefined && Number.isInteger(path[0].key) === isList
   );
   if (inner.length === 0) return [issue];
-  return inner.flatMap(expandUnion).map((sub) => ({
+  // A wrong name of the form, such as `store`, explains the mistakes in every other form.
+  const ofName = inner.filter(({ type, path }) => type === "literal" && path?.length === 1);
+  const clearest = ofName.length > 0 ? ofName : inner;
+  return clearest.flatMap(expandUnion).map((sub) => ({
     ...sub,
     path: [...issue.path ?? [], ...sub.path ?? []] as never,
   }));

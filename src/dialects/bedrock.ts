@@ -31,7 +31,7 @@ function readChunk(payload: string): string {
 class FrameScanner implements StreamScanner {
   readonly hasErrorEvent = false;
   readonly boundary = "";
-  payloads = 0;
+  payloadCount = 0;
   isComplete = false;
   hasLastEvent = false;
   hasError = false;
@@ -62,16 +62,16 @@ class FrameScanner implements StreamScanner {
   }
 
   #note({ headers, payload }: Frame): void {
-    this.payloads++;
+    this.payloadCount++;
     if (headers.get(":message-type") !== "event") this.hasError = true;
     try {
-      this.#readEvent(headers.get(":event-type"), utf8.decode(payload));
+      this.#noteEvent(headers.get(":event-type"), utf8.decode(payload));
     } catch {
       // Not an event of this interface. It is forwarded, and does not count as an end.
     }
   }
 
-  #readEvent(type: string | undefined, text: string): void {
+  #noteEvent(type: string | undefined, text: string): void {
     if (type === "messageStop") this.isComplete = true;
     else if (type === "metadata") {
       this.#any.add(JSON.parse(text), text);

@@ -21,7 +21,7 @@ class MessageScanner extends TypedEventScanner {
     super(TYPES);
   }
 
-  protected override readEvent(type: unknown, event: EventData, json: string): boolean {
+  protected override isStreamEnd(type: unknown, event: EventData, json: string): boolean {
     if (type !== "message-end") return false;
     const any = new AnyUsage();
     any.add(event, json);

@@ -1,6 +1,7 @@
 /**
  * Port: a dialect, the part of a provider's interface that the gateway must know: the end of a
  * stream, the location of usage, and the form of the gateway's errors before and within an answer.
+ * `README.md` has a table of the ends of streams, by dialect.
  *
  * @module
  */
@@ -15,7 +16,7 @@ export const MAX_KEPT_BYTES = 65_536;
 /** Watches a stream of events while it is relayed, without changing or keeping it. */
 export interface StreamScanner {
   /** The number of non-empty `data` lines so far. */
-  readonly payloads: number;
+  readonly payloadCount: number;
   /** True once the answer in the stream has its end. Its usage can still follow. */
   readonly isComplete: boolean;
   /** True once the last event of this dialect has passed, so that nothing can be lost after it. */

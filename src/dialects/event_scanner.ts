@@ -45,7 +45,7 @@ export abstract class EventScanner {
    */
   protected isAlike = false;
   /** The number of non-empty `data` lines so far. */
-  payloads = 0;
+  payloadCount = 0;
   /**
    * True after an event of the provider that is named `error`, or that is an error in the dialect.
    */
@@ -275,7 +275,7 @@ export abstract class EventScanner {
    * long.
    */
   #endPayload(): void {
-    this.payloads++;
+    this.payloadCount++;
     if (this.#isNamedError) this.noteError();
     if (this.#skeleton === undefined) return;
     const { text, omittedBytes } = this.#skeleton;

@@ -32,7 +32,7 @@ function readCounts(answer: unknown): TokenUsage | undefined {
 /** Watches one stream of lines. */
 class LineScanner implements StreamScanner {
   readonly hasErrorEvent = true;
-  payloads = 0;
+  payloadCount = 0;
   isComplete = false;
   hasError = false;
   usage: TokenUsage | undefined;
@@ -46,7 +46,7 @@ class LineScanner implements StreamScanner {
   }
 
   get outputTokens(): number {
-    return this.payloads;
+    return this.payloadCount;
   }
 
   get isAtBoundary(): boolean {
@@ -75,7 +75,7 @@ class LineScanner implements StreamScanner {
 
   #endLine(): void {
     if (this.#lineBytes === 0) return;
-    this.payloads++;
+    this.payloadCount++;
     if (this.#lineBytes <= MAX_KEPT_BYTES) this.#readLine(utf8.decode(joinChunks(this.#parts)));
     this.#parts = [];
     this.#lineBytes = 0;

@@ -56,7 +56,7 @@ class MediaScanner extends TypedEventScanner {
     this.#imagesLeft = answers;
   }
 
-  protected override readEvent(type: unknown, event: EventData, json: string): boolean {
+  protected override isStreamEnd(type: unknown, event: EventData, json: string): boolean {
     const isImage = IMAGES.includes(String(type));
     const isEnd = ENDS.includes(String(type));
     if (!isImage && !isEnd) return false;

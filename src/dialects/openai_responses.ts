@@ -96,7 +96,7 @@ class ResponseScanner extends TypedEventScanner {
     super.readLine(bytes, start, end);
   }
 
-  protected override readEvent(
+  protected override isStreamEnd(
     type: unknown,
     { response, sequence_number: number }: EventData,
     json: string,

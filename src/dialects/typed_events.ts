@@ -96,12 +96,13 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   }
 
   /**
-   * Reads an event that can decide about the stream.
+   * Reads the usage of an event that can decide about the stream, and returns whether the event is
+   * its end.
    *
    * @param json The text of its data
    * @returns True if the stream ends with it
    */
-  protected abstract readEvent(type: unknown, event: EventData, json: string): boolean;
+  protected abstract isStreamEnd(type: unknown, event: EventData, json: string): boolean;
 
   abstract toErrorEvent(error: GatewayError): string;
 
@@ -141,7 +142,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
     if (event !== undefined) {
       // Client libraries have the same check.
       if (this.#type === "error" || event.error) this.#isError = true;
-      if (this.readEvent(this.#type, event, this.#json)) this.hasLastEvent = true;
+      if (this.isStreamEnd(this.#type, event, this.#json)) this.hasLastEvent = true;
     }
     if (this.#isError) this.hasError = this.hasLastEvent = true;
     this.#isError = false;

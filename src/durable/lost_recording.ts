@@ -98,8 +98,8 @@ async function close(
     part = await store.read(id, { offset: length, waitMs: 0 });
   }
   scanner?.end();
-  const isComplete = scanner?.hasLastEvent === true;
-  const lacksEnd = !isComplete && scanner?.hasError !== true;
+  const hasLastEvent = scanner?.hasLastEvent === true;
+  const lacksEnd = !hasLastEvent && scanner?.hasError !== true;
   if (scanner !== undefined && lacksEnd) {
     // Ends any open line and event, because readers can have more of the answer than the store.
     const event = "\n\n" + scanner.toErrorEvent(new GatewayError(LOST));
@@ -109,17 +109,17 @@ async function close(
     );
     length += bytes.byteLength;
   }
-  const outcome: Pick<AnswerEnd, "outcome" | "code"> = isComplete
+  const outcome: Pick<AnswerEnd, "outcome" | "code"> = hasLastEvent
     ? { outcome: "ok" }
     : { outcome: ERRORS[LOST].outcome, code: LOST };
   const content = writeContent({
     length,
-    isCut: !isComplete && scanner?.hasErrorEvent !== true,
+    isCut: !hasLastEvent && scanner?.hasErrorEvent !== true,
     ...outcome,
   });
   const end = await cipher.seal(
     { kind: ENTRY_KIND.end, offset: length, epoch: held.epoch },
     content,
   );
-  await held.end(end, isComplete ? "complete" : "broken");
+  await held.end(end, hasLastEvent ? "complete" : "broken");
 }

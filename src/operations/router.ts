@@ -11,6 +11,7 @@ import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type GatewayRequest, METHODS } from "../http/message.ts";
 import { MAX_MODEL_LENGTH } from "./chat_completion.ts";
+import { readActionModel } from "./model_actions.ts";
 import { readLeniently, readPath } from "./request_path.ts";
 import { type Shape, SHAPES } from "./shapes.ts";
 import { type Operation, OTHER_OPERATION } from "./table.ts";
@@ -145,21 +146,15 @@ function toOther(
 
 /** Methods that read or delete: they cost nothing at any provider. */
 const FREE_METHODS: ReadonlySet<string> = new Set(["GET", "HEAD", "DELETE"]);
-/**
- * Model and action in a path of Gemini's interface (https://ai.google.dev/api/generate-content), or
- * of Bedrock's (https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html).
- */
-const MODEL_ACTION = /\/(?:models\/([^/:]+):\w+|model\/([^/]+)\/(?:converse|invoke)[a-z-]*)$/;
 
 /** Returns the operation of a path whose single operations are not in the table. */
 function toUnlisted(row: Operation, method: string, path: string): ResolvedOperation {
-  const [, ofGemini, ofBedrock] = MODEL_ACTION.exec(path) ?? [];
-  const model = ofGemini ?? ofBedrock;
+  const pricedModel = readActionModel(path);
   return {
     ...row,
     path,
     ...(FREE_METHODS.has(method) && { cost: "none" }),
-    ...(model !== undefined && { pricedModel: decodeURIComponent(model) }),
+    ...(pricedModel !== undefined && { pricedModel }),
   };
 }
 

@@ -5,24 +5,16 @@
  */
 import type { ReportEvent } from "../exchange/reported_event.ts";
 import nodeCrypto from "node:crypto";
-import { resolve } from "node:path";
 import type { RedisClient, RedisHealth, RedisTarget } from "../storage/redis_client.ts";
 import { LaterForms } from "../storage/stored_forms.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { ChangeLog } from "../keys/change_log.ts";
-import { FileChangeLog } from "../keys/change_log_file.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
-import type { RedisKeyHealth } from "../keys/redis/key_lookups.ts";
-import { createInlineKeyStore } from "../keys/key_store_memory.ts";
 import { TeamDirectory } from "../keys/team_directory.ts";
-import type { TeamStore } from "../keys/team_store.ts";
-import { FileTeamStore } from "../keys/team_store_file.ts";
-import type { FleetMemory } from "../limits/redis/membership.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { type Config, ConfigError } from "../config/config.ts";
 import { TOKEN_ID_PREFIX } from "../config/key.ts";
-import { keysInRedis } from "../config/keys.ts";
 import type { RedisConfig } from "../config/redis.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
@@ -40,7 +32,7 @@ import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
 import { type Identity, openIdentity, type RedisPlace } from "./identity_engines.ts";
 import { createHeldKeyReader, openHeldKeyReader } from "./held_key_sources.ts";
-import { historyNextTo, listKeyFiles, openKeyFile, usageBeside } from "./key_files.ts";
+import { type OpenKeyStore, openKeyStore } from "./key_stores.ts";
 import { describeBug } from "./lifecycle.ts";
 import { openDurable } from "./recordings.ts";
 import type { Serve } from "./listener.ts";
@@ -157,21 +149,16 @@ export type RedisReport = () => RedisHealth & { readonly localDecisions: number 
 
 /** The keys, the limits and the usage of a configuration. */
 interface Stores {
-  readonly keys: KeyRegistry;
-  /** Storage of teams next to the keys; `undefined` for keys of the configuration. */
-  readonly teams?: TeamStore;
-  readonly changes: ChangeLog;
+  readonly keyStore: OpenKeyStore;
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
   readonly place?: RedisPlace;
-  /** Reports the health of keys in Redis. */
-  readonly keyHealth?: () => RedisKeyHealth;
   readonly usage: UsageStore;
   readonly history: HistoryStore;
   readonly awaitedCalls?: AwaitedCalls<AwaitedCall>;
   readonly runs?: RunRegistry;
   /** Called when the configuration becomes active. */
-  readonly begin?: () => void;
+  readonly begin: () => void;
 }
 
 /** Refuses a Redis whose stored data has a later form. @throws {ConfigError} */
@@ -225,15 +212,26 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   return { client, limiter, usage, history, awaitedCalls, runs };
 }
 
-async function openRedisStores(
-  config: Config,
-  redisConfig: RedisConfig,
+/** Limits, usage and runs in Redis, and the connection to it. */
+type SharedStores =
+  & Pick<
+    Stores,
+    "limiter" | "redis" | "place" | "usage" | "history" | "awaitedCalls" | "runs"
+  >
+  & {
+    readonly place: RedisPlace;
+    /** Called when the configuration becomes active, with its keys. */
+    readonly begin: (keys: OpenKeyStore) => void;
+  };
+
+async function openSharedStores(
+  config: RedisConfig,
   options: EngineOptions,
-): Promise<Stores> {
-  const target = readRedisFiles(redisConfig, options.directory);
+): Promise<SharedStores> {
+  const target = readRedisFiles(config, options.directory);
   // The name includes the content of its files, so that changed files take effect.
   const name = `redis ${digest(JSON.stringify(target))}`;
-  const { client, limiter, usage, history, awaitedCalls, runs } = await options.references.use(
+  const { client, limiter, ...others } = await options.references.use(
     name,
     () => openRedis(target, options),
     ({ client, limiter, runs }) => {
@@ -241,93 +239,33 @@ async function openRedisStores(
       return limiter.close().finally(() => client.close());
     },
   );
-  const redis: RedisReport = () => ({ ...client.health, localDecisions: limiter.localDecisions });
-  const inRedis = keysInRedis(config.keys);
-  if (inRedis === undefined) {
-    const { keys, teams, changes, state } = await openLocalStores(config, options, {
-      usage,
-      history,
-    });
-    return {
-      keys,
-      ...(teams && { teams }),
-      changes,
-      limiter,
-      redis,
-      place: { name, client },
-      usage,
-      history,
-      awaitedCalls,
-      runs,
-      begin: () => limiter.remember(state, redisConfig.gateways),
-    };
-  }
-  const { openRedisKeys } = await import("./redis_keys.ts");
-  const { RedisTeamStore } = await import("../keys/redis/team_store.ts");
-  const { RedisChangeLog } = await import("../keys/redis/change_log.ts");
-  const keys = await openRedisKeys({ name, client, snapshot: inRedis.snapshot }, options);
   return {
-    keys,
-    teams: new RedisTeamStore(client, {
-      generation: () => keys.generation,
-      snapshot: keys.snapshot,
-    }),
-    changes: new RedisChangeLog(client),
+    ...others,
     limiter,
-    redis,
+    redis: () => ({ ...client.health, localDecisions: limiter.localDecisions }),
     place: { name, client },
-    usage,
-    history,
-    awaitedCalls,
-    runs,
-    keyHealth: () => keys.health,
-    begin: () => limiter.remember(keys.snapshot, redisConfig.gateways),
+    begin: ({ fleetMemory }) => limiter.remember(fleetMemory, config.gateways),
   };
 }
 
 /**
- * Opens keys from the configuration or a file, limits in this process, and usage and its history in
- * given stores or next to the keys.
+ * Opens the stores of a configuration. Usage and its history are in Redis if it is configured, else
+ * at the supervisor of this process, next to the keys, or in memory.
  */
-async function openLocalStores(
-  config: Config,
-  options: EngineOptions,
-  given?: Pick<Stores, "usage" | "history">,
-): Promise<Stores & { readonly state?: FleetMemory }> {
-  const { keys } = config;
-  const { directory, isServing, engines, references } = options;
-  const limiter = engines.remote.limiter ?? engines.limiter;
-  if (keys === "redis" || "store" in keys) throw new Error("these are not local");
-  const elsewhere = given ?? engines.remote;
-  if (!("file" in keys)) {
-    return {
-      keys: createInlineKeyStore(keys, digest),
-      changes: engines.changes,
-      limiter,
-      usage: elsewhere.usage ?? engines.memoryUsage,
-      history: elsewhere.history ?? engines.memoryHistory,
-    };
-  }
-  const files = listKeyFiles(resolve(directory, keys.file));
-  const { store, state } = await references.use(
-    `keys ${files.keys.path}`,
-    () => openKeyFile(files, options),
-    async ({ store, state }) => {
-      store.close();
-      await state.close();
-    },
-  );
-  // An already open file keeps its last valid content. As part of a new configuration, the file
-  // must be valid now.
-  if (isServing) await store.check();
+async function openStores(config: Config, options: EngineOptions): Promise<Stores> {
+  const { engines } = options;
+  const shared = config.redis && await openSharedStores(config.redis, options);
+  const keyStore = await openKeyStore(config.keys, { ...options, digest, redis: shared?.place });
+  const given = shared ?? engines.remote;
+  const usage = given.usage ?? await keyStore.openUsage?.() ?? engines.memoryUsage;
+  const history = given.history ?? await keyStore.openHistory?.() ?? engines.memoryHistory;
   return {
-    keys: store,
-    teams: new FileTeamStore(files.teams),
-    changes: new FileChangeLog(files.changes),
-    state,
-    limiter,
-    usage: elsewhere.usage ?? await usageBeside(files.usage, options),
-    history: elsewhere.history ?? await historyNextTo(files.history, options),
+    limiter: engines.remote.limiter ?? engines.limiter,
+    ...shared,
+    keyStore,
+    usage,
+    history,
+    begin: () => shared?.begin(keyStore),
   };
 }
 
@@ -345,9 +283,7 @@ async function openAll(config: Config, options: EngineOptions): Promise<Opened> 
   const { references, directory, isServing } = options;
   try {
     const transports = isServing ? await openTransports(config, directory, references) : {};
-    const stores = config.redis === undefined
-      ? await openLocalStores(config, options)
-      : await openRedisStores(config, config.redis, options);
+    const stores = await openStores(config, options);
     const redis = stores.place;
     const identity = await openIdentity(config, { ...options, digest, redis });
     const durable = await openDurable(config, { ...options, redis });
@@ -380,11 +316,11 @@ function createBugReporter(report: ReportEvent): ExchangeObserver {
 }
 
 function toHealth({ stores, identity }: Opened, elsewhere: number): ReturnType<Assembly["health"]> {
-  const { redis, keyHealth } = stores;
+  const { redis, keyStore } = stores;
   const own = redis?.();
   return {
     ...(own && { redis: { ...own, localDecisions: own.localDecisions + elsewhere } }),
-    ...(keyHealth && { keys: keyHealth() }),
+    ...(keyStore.health && { keys: keyStore.health() }),
     ...(identity && { identity: identity.verifier.health }),
   };
 }
@@ -400,8 +336,9 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   const references = engines.createReferences();
   const opened = await openAll(config, { ...options, engines, references });
   const { stores, identity, durable, transports, readHeldKey } = opened;
-  const { keys, limiter, redis } = stores;
-  const teams = new TeamDirectory(config.teams, stores.teams);
+  const { keyStore, limiter, redis } = stores;
+  const { keys, changes } = keyStore;
+  const teams = new TeamDirectory(config.teams, keyStore.teams);
   const usage = engines.meter(stores.usage);
   const history = engines.history(stores.history);
   const parts = {
@@ -422,18 +359,18 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     parts,
     keys,
     teams,
-    changes: stores.changes,
+    changes,
     identity,
     limiter,
     usage,
     history,
     health: (elsewhere = 0) => toHealth(opened, elsewhere),
-    isReady: () => stores.keyHealth?.().isReady ?? true,
+    isReady: () => keyStore.health?.().isReady ?? true,
     redis,
     redisClient: stores.place?.client,
     async begin() {
       engines.list(config);
-      stores.begin?.();
+      stores.begin();
       await usage.moveTo(stores.usage);
       await history.moveTo(stores.history);
     },

@@ -9,6 +9,7 @@ import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import type { Config } from "../config/config.ts";
 import type { IdentityConfig } from "../config/identity.ts";
+import { describeKeyStore } from "../config/keys.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { IssuerKeys } from "../keys/identity/key_set.ts";
 import type { RevocationRegistry } from "../keys/identity/revocations.ts";
@@ -51,11 +52,11 @@ export interface Identity {
 
 /** Returns the file of revoked tokens: next to the file of keys, or next to the configuration. */
 export function revocationsFile({ keys }: Pick<Config, "keys">, directory: string): string {
-  const isFile = typeof keys === "object" && "file" in keys;
-  return resolve(
-    directory,
-    isFile ? `${keys.file.replace(/\.json$/, "")}.revoked.json` : DEFAULT_FILE,
-  );
+  const { mainFile } = describeKeyStore(keys);
+  const name = mainFile === undefined
+    ? DEFAULT_FILE
+    : `${mainFile.replace(/\.json$/, "")}.revoked.json`;
+  return resolve(directory, name);
 }
 
 /** Opens the revoked tokens. */

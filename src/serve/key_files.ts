@@ -49,7 +49,7 @@ export function listKeyFiles(path: string): KeyFiles {
 }
 
 /** Opens the file of usage next to the file of keys. */
-export async function usageBeside(
+export async function usageNextTo(
   file: SharedFile,
   options: KeyFileOptions,
 ): Promise<UsageStore> {

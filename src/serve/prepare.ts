@@ -8,7 +8,7 @@
 import type { ReportEvent } from "../exchange/reported_event.ts";
 import { checkConfig, type Config, ConfigError } from "../config/config.ts";
 import { KeyStoreUnavailable } from "../keys/key_store.ts";
-import { keysInRedis } from "../config/keys.ts";
+import { describeKeyStore } from "../config/keys.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import { readEgress } from "./egress.ts";
@@ -142,5 +142,5 @@ async function describeTeams({ keys, teams }: Assembly): Promise<string[]> {
  * check does not need it.
  */
 function withoutRedis({ redis: _, ...config }: Config): Config {
-  return keysInRedis(config.keys) !== undefined ? { ...config, keys: [] } : config;
+  return describeKeyStore(config.keys).needsRedis ? { ...config, keys: [] } : config;
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { TimeoutCharge } from "../config/provider.ts";
+import type { TimeoutCharge } from "../config/provider_charges.ts";
 import type { ErrorCode } from "../errors/codes.ts";
 import { UNANSWERED } from "../errors/upstream_errors.ts";
 import {

@@ -10,6 +10,7 @@ import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { withDeadline } from "../exchange/deadline.ts";
 import { assertNoUnreadKey, type Credentials, toMissingKeyError } from "../inbound/credentials.ts";
+import { isModelUse } from "../operations/model_actions.ts";
 import type { ResolvedOperation } from "../operations/router.ts";
 import type { HeldKey } from "../upstream/held_keys.ts";
 import { hideKey } from "../upstream/hidden_key.ts";
@@ -33,25 +34,11 @@ const KEY_MAKING: ReadonlySet<OperationGroup | undefined> = new Set(
   ] as const,
 );
 /**
- * Paths that call a model of Gemini, Vertex AI or Bedrock. They begin with Google's version at an
- * address with the shape of Gemini. Other actions on a model, such as `:setIamPolicy`, manage the
- * account.
- */
-const MODEL_CALL = new RegExp(
-  [
-    "^(?:/v1(?:beta1|beta|alpha)?)?(?:/projects/[^/]+/locations/[^/]+)?(?:/publishers/[^/]+)?" +
-    "/models/[^/]+:\\w*(?:generate|embed|predict|tokens)\\w*$",
-    "^/model/[^/]+/(?:converse|invoke)[a-z-]*$",
-  ].join("|"),
-  "i",
-);
-
-/**
  * Returns whether an operation could make a key of the account for the caller. Unknown operations
  * could.
  */
 function canMakeKeys({ group, isOwn, path }: ResolvedOperation): boolean {
-  if (isOwn === true || MODEL_CALL.test(path)) return false;
+  if (isOwn === true || isModelUse(path)) return false;
   return group === undefined || KEY_MAKING.has(group);
 }
 

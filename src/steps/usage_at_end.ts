@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { TimeoutCharge } from "../config/provider.ts";
+import type { TimeoutCharge } from "../config/provider_charges.ts";
 import { isPlausible } from "../exchange/billing.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import type { Accounting } from "./accounting.ts";

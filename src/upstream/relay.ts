@@ -144,11 +144,11 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     this.#payloadWaitMs += this.#byteWaitMs(now);
     this.#earlierWaitMs = 0;
     this.#waitingSince = now;
-    const before = scanner?.payloads;
+    const before = scanner?.payloadCount;
     scanner?.push(chunk);
     meter?.push(chunk);
-    if (scanner === undefined || scanner.payloads !== before) this.#payloadWaitMs = 0;
-    if (before === 0 && scanner?.payloads !== 0) exchange.markFirstToken();
+    if (scanner === undefined || scanner.payloadCount !== before) this.#payloadWaitMs = 0;
+    if (before === 0 && scanner?.payloadCount !== 0) exchange.markFirstToken();
     return this.#send(chunk, now);
   }
 
@@ -375,7 +375,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   #silence(byteWaitMs: number): { leftMs: number; code: ErrorCode } {
     const { scanner, idleMs, firstEventMs } = this.#options;
     const silentMs = this.#payloadWaitMs + byteWaitMs;
-    if (scanner === undefined || scanner.payloads > 0) {
+    if (scanner === undefined || scanner.payloadCount > 0) {
       return { leftMs: idleMs - silentMs, code: "upstream_idle_timeout" };
     }
     const isFirstEvent = firstEventMs - silentMs <= idleMs - byteWaitMs;

@@ -6,6 +6,7 @@ import fc from "fast-check";
 import { checkConfig, ConfigError } from "../../src/config/config.ts";
 import { type Json, layVariable } from "../../src/config/environment.ts";
 import { PRESETS } from "../../src/config/presets.ts";
+import { assemble } from "../../src/serve/compose.ts";
 
 const providers = { a: { upstream: "https://a.example/v1" } };
 const withProvider = (settings: Record<string, unknown>) => ({
@@ -410,6 +411,11 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   ],
   "keys that are no array": [{ providers, keys: 7 }, "keys", /array of keys, \{ "file"/],
   "keys in a file without a name": [{ providers, keys: { file: "" } }, "keys.file", /non-empty/],
+  "keys in an unknown store": [
+    { providers, keys: { store: "etcd" } },
+    "keys.store",
+    /^expected "redis", or \{ "file": "gateway-keys.json" \} without store$/,
+  ],
   "keys in Redis without Redis": [
     { providers, keys: "redis" },
     "config",
@@ -956,6 +962,16 @@ describe("the configuration", () => {
       }
     });
   }
+
+  it("refuses a store of keys that is unknown, also in a configuration without a check", async () => {
+    const config = { ...checkConfig({ providers }), keys: { store: "etcd" } as never };
+    await assert.rejects(
+      assemble(config, { directory: ".", report: assert.fail, isServing: false }),
+      (error: unknown) =>
+        error instanceof ConfigError && error.issues[0]?.path === "keys.store" &&
+        error.message.startsWith('keys.store: expected "redis", or { "file"'),
+    );
+  });
 
   it("accepts headers of attribution that name users, also those that a proxy adds", () => {
     const { attribution } = checkConfig({

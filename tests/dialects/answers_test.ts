@@ -233,8 +233,8 @@ describe("a stream of an unknown interface", () => {
   it("is complete when it ends, and not before", () => {
     const scanner = OPAQUE.createScanner(1);
     scanner.push(Buffer.from('event: x\ndata: {"usage":{"total_tokens":2}}\n\ndata: [DONE]\n\n'));
-    const { isComplete, hasLastEvent, hasError, payloads, usage, isAtBoundary } = scanner;
-    assert.deepEqual([isComplete, hasLastEvent, hasError, payloads, usage, isAtBoundary], [
+    const { isComplete, hasLastEvent, hasError, payloadCount, usage, isAtBoundary } = scanner;
+    assert.deepEqual([isComplete, hasLastEvent, hasError, payloadCount, usage, isAtBoundary], [
       false,
       false,
       false,

@@ -13,7 +13,7 @@ import { it } from "../support/cases.ts";
 import { chunk, stream } from "../support/provider.ts";
 
 interface Findings {
-  readonly payloads: number;
+  readonly payloadCount: number;
   readonly hasLastEvent: boolean;
   readonly isComplete: boolean;
   readonly hasError: boolean;
@@ -29,7 +29,7 @@ function reference(text: string, choices: number): Findings {
   const last = lines.pop() ?? "";
   const begun = new Set<number>();
   const finished = new Set<number>();
-  let payloads = 0;
+  let payloadCount = 0;
   let hasLastEvent = false;
   let hasError = false;
   let isInEvent = false;
@@ -57,7 +57,7 @@ function reference(text: string, choices: number): Findings {
     if (line.startsWith("event:")) name = line.slice(6).replace(/^ /, "");
     const value = line.startsWith("data:") ? line.slice(5).replace(/^ /, "") : "";
     if (value !== "") {
-      payloads++;
+      payloadCount++;
       data.push(value);
       if (value === "[DONE]") hasLastEvent = true;
       if (choices > 1 || TELLING.test(value)) read(value);
@@ -68,7 +68,7 @@ function reference(text: string, choices: number): Findings {
   const isComplete = hasLastEvent ||
     (begun.size >= choices && [...begun].every((index) => finished.has(index)));
   return {
-    payloads,
+    payloadCount,
     hasLastEvent,
     isComplete,
     hasError,
@@ -83,8 +83,8 @@ function scan(bytes: Uint8Array, cuts: readonly number[], choices: number): Find
     scanner.push(bytes.subarray(edges[index], edge));
   }
   scanner.end();
-  const { payloads, hasLastEvent, isComplete, hasError, isAtBoundary } = scanner;
-  return { payloads, hasLastEvent, isComplete, hasError, isAtBoundary };
+  const { payloadCount, hasLastEvent, isComplete, hasError, isAtBoundary } = scanner;
+  return { payloadCount, hasLastEvent, isComplete, hasError, isAtBoundary };
 }
 
 /** An event with its data on several lines. */
@@ -153,109 +153,119 @@ const streamText = fc.tuple(
 
 const FINISH = chunk(null, "stop").trimEnd();
 const CASES: Readonly<
-  Record<string, [content: string, expected: Partial<Findings> & { payloads: number }]>
+  Record<string, [content: string, expected: Partial<Findings> & { payloadCount: number }]>
 > = {
-  "nothing": ["", { payloads: 0 }],
-  "line feeds": [`${FINISH}\n\n`, { payloads: 1, isComplete: true }],
-  "carriage returns with line feeds": [`${FINISH}\r\n\r\n`, { payloads: 1, isComplete: true }],
-  "carriage returns": [`${FINISH}\r\r`, { payloads: 1, isComplete: true }],
-  "mixed line ends": [`data: a\r\n\rdata: b\n\r\n`, { payloads: 2 }],
-  "a byte order mark": [`\ufeff${FINISH}\n\n`, { payloads: 1, isComplete: true }],
-  "a byte order mark later on": [`data: a\n\n\ufeff${FINISH}\n\n`, { payloads: 1 }],
-  "a byte order mark before a blank line": ["\ufeff\n", { payloads: 0 }],
-  "comments": [": keep-alive\n\n: OPENROUTER PROCESSING\n:\n\n", { payloads: 0 }],
-  "a comment that names the end": [":data: [DONE]\n\n", { payloads: 0 }],
-  "empty data": ["data:\n\ndata: \n\ndata\n\n", { payloads: 0 }],
-  "data of two spaces": ["data:  \n\n", { payloads: 1 }],
-  "other fields": ["event: ping\nid: 1\nretry: 5\ndatax: [DONE]\n\n", { payloads: 0 }],
-  "characters of several bytes": [`data: größe 😀 字\n\n`, { payloads: 1 }],
-  "the end": ["data: [DONE]\n\n", { payloads: 1, hasLastEvent: true, isComplete: true }],
+  "nothing": ["", { payloadCount: 0 }],
+  "line feeds": [`${FINISH}\n\n`, { payloadCount: 1, isComplete: true }],
+  "carriage returns with line feeds": [`${FINISH}\r\n\r\n`, { payloadCount: 1, isComplete: true }],
+  "carriage returns": [`${FINISH}\r\r`, { payloadCount: 1, isComplete: true }],
+  "mixed line ends": [`data: a\r\n\rdata: b\n\r\n`, { payloadCount: 2 }],
+  "a byte order mark": [`\ufeff${FINISH}\n\n`, { payloadCount: 1, isComplete: true }],
+  "a byte order mark later on": [`data: a\n\n\ufeff${FINISH}\n\n`, { payloadCount: 1 }],
+  "a byte order mark before a blank line": ["\ufeff\n", { payloadCount: 0 }],
+  "comments": [": keep-alive\n\n: OPENROUTER PROCESSING\n:\n\n", { payloadCount: 0 }],
+  "a comment that names the end": [":data: [DONE]\n\n", { payloadCount: 0 }],
+  "empty data": ["data:\n\ndata: \n\ndata\n\n", { payloadCount: 0 }],
+  "data of two spaces": ["data:  \n\n", { payloadCount: 1 }],
+  "other fields": ["event: ping\nid: 1\nretry: 5\ndatax: [DONE]\n\n", { payloadCount: 0 }],
+  "characters of several bytes": [`data: größe 😀 字\n\n`, { payloadCount: 1 }],
+  "the end": ["data: [DONE]\n\n", { payloadCount: 1, hasLastEvent: true, isComplete: true }],
   "the end without a space": ["data:[DONE]\n\n", {
-    payloads: 1,
+    payloadCount: 1,
     hasLastEvent: true,
     isComplete: true,
   }],
   "the end without a blank line": [
     "data: [DONE]\n",
-    { payloads: 1, hasLastEvent: true, isComplete: true, isAtBoundary: false },
+    { payloadCount: 1, hasLastEvent: true, isComplete: true, isAtBoundary: false },
   ],
   "the end without a line end": ["data: [DONE]", {
-    payloads: 1,
+    payloadCount: 1,
     hasLastEvent: true,
     isComplete: true,
     isAtBoundary: false,
   }],
   "the end after a carriage return": ["data: [DONE]\r", {
-    payloads: 1,
+    payloadCount: 1,
     hasLastEvent: true,
     isComplete: true,
     isAtBoundary: false,
   }],
-  "more than the end": ["data: [DONE]]\n\ndata: x[DONE]\n\ndata: [DONE\n\n", { payloads: 3 }],
+  "more than the end": ["data: [DONE]]\n\ndata: x[DONE]\n\ndata: [DONE\n\n", { payloadCount: 3 }],
   "a finish reason without a line end": [FINISH, {
-    payloads: 1,
+    payloadCount: 1,
     isComplete: true,
     isAtBoundary: false,
   }],
-  "half a chunk": [FINISH.slice(0, -1), { payloads: 1, isAtBoundary: false }],
+  "half a chunk": [FINISH.slice(0, -1), { payloadCount: 1, isAtBoundary: false }],
   "a finish reason that is null": ['data: {"choices":[{"index":0,"finish_reason":null}]}\n\n', {
-    payloads: 1,
+    payloadCount: 1,
   }],
-  "usage without choices": ['data: {"choices":[],"usage":{"total_tokens":1}}\n\n', { payloads: 1 }],
+  "usage without choices": ['data: {"choices":[],"usage":{"total_tokens":1}}\n\n', {
+    payloadCount: 1,
+  }],
   "a finish reason that is empty": ['data: {"choices":[{"index":0,"finish_reason":""}]}\n\n', {
-    payloads: 1,
+    payloadCount: 1,
   }],
-  "an error": ['data: {"error":{"message":"finish_reason"}}\n\n', { payloads: 1, hasError: true }],
-  "an error that is a text": ['data: { "error" : "busy" }\n\n', { payloads: 1, hasError: true }],
-  "an error that is null": ['data: {"error":null}\n\ndata: {"error": null}\n\n', { payloads: 2 }],
+  "an error": ['data: {"error":{"message":"finish_reason"}}\n\n', {
+    payloadCount: 1,
+    hasError: true,
+  }],
+  "an error that is a text": ['data: { "error" : "busy" }\n\n', {
+    payloadCount: 1,
+    hasError: true,
+  }],
+  "an error that is null": ['data: {"error":null}\n\ndata: {"error": null}\n\n', {
+    payloadCount: 2,
+  }],
   "an error that is talked about": ['data: {"delta":{"error":{"x":"\\"error\\":1"}}}\n\n', {
-    payloads: 1,
+    payloadCount: 1,
   }],
   "an error beside choices": [
     'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":null}],"error":{"code":502}}\n\n',
-    { payloads: 1, hasError: true },
+    { payloadCount: 1, hasError: true },
   ],
   "an error as finish reason": [chunk("", "error"), {
-    payloads: 1,
+    payloadCount: 1,
     isComplete: true,
     hasError: true,
   }],
   "an event that is named an error": ["event: error\ndata: {}\n\n", {
-    payloads: 1,
+    payloadCount: 1,
     hasError: true,
   }],
-  "a name after its data": ["data: {}\nevent: error\n\n", { payloads: 1, hasError: true }],
-  "a name without data": ["event: error\n\ndata: {}\n\n", { payloads: 1 }],
+  "a name after its data": ["data: {}\nevent: error\n\n", { payloadCount: 1, hasError: true }],
+  "a name without data": ["event: error\n\ndata: {}\n\n", { payloadCount: 1 }],
   "names that only begin alike": ["event: errors\ndata: {}\n\nevents: error\ndata: {}\n\n", {
-    payloads: 2,
+    payloadCount: 2,
   }],
   "an error in several lines": ['data: {\ndata: "error":\ndata: {}}\n\n', {
-    payloads: 3,
+    payloadCount: 3,
     hasError: true,
   }],
   "a finish reason in several lines": [
     'data: {"choices":[{\r\n: between\r\ndata: "index": 0, "finish_reason":\r\ndata: "stop"}]}\r\n\r\n',
-    { payloads: 3, isComplete: true },
+    { payloadCount: 3, isComplete: true },
   ],
   "lines of two events": ['data: {"choices":[{\n\ndata: "finish_reason":"stop"}]}\n\n', {
-    payloads: 2,
+    payloadCount: 2,
   }],
   "an index that is a text": ['data: {"choices":[{"index":"0","finish_reason":"stop"}]}\n\n', {
-    payloads: 1,
+    payloadCount: 1,
     isComplete: true,
   }],
   "the end of audio": [
     'data: {"choices":[{"index":0,"delta":{"audio":{"expires_at":1741}}}]}\n\n',
     {
-      payloads: 1,
+      payloadCount: 1,
       isComplete: true,
     },
   ],
   "audio that says with each part until when it is kept": [
     'data: {"choices":[{"index":0,"delta":{"audio":{"data":"AA==","expires_at":1741}}}]}\n\n',
-    { payloads: 1 },
+    { payloadCount: 1 },
   ],
-  "choices that are none": ['data: {"choices":7,"finish_reason":"stop"}\n\n', { payloads: 1 }],
+  "choices that are none": ['data: {"choices":7,"finish_reason":"stop"}\n\n', { payloadCount: 1 }],
 };
 
 describe("the scanner of events", () => {
@@ -347,7 +357,7 @@ describe("the scanner of events", () => {
         fc.assert(
           fc.property(cut, (cuts) => {
             const expected = {
-              payloads: 2,
+              payloadCount: 2,
               hasLastEvent: false,
               isComplete,
               hasError,
@@ -366,11 +376,13 @@ describe("the scanner of events", () => {
     const several =
       `data: {"choices":[{"delta":{"content":"${long}"},\nid: ${long}\ndata: "finish_reason":"stop"}]}\n\n`;
     const comment = `data: {"choices":[{\n:"finish_reason":"stop"}],"x":"${long}"}\n\n`;
-    for (const [text, payloads, isComplete] of [[several, 2, true], [comment, 1, false]] as const) {
+    for (
+      const [text, payloadCount, isComplete] of [[several, 2, true], [comment, 1, false]] as const
+    ) {
       const bytes = Buffer.from(text);
       for (const cuts of [[], [30], [bytes.length - 30], [30, 70_000, bytes.length - 1]]) {
         const expected = {
-          payloads,
+          payloadCount,
           hasLastEvent: false,
           isComplete,
           hasError: false,
@@ -440,7 +452,7 @@ describe("the scanner of events", () => {
         calls <= lines + 4,
         `${JSON.stringify(unit)}: ${calls} searches for ${lines} lines with text`,
       );
-      assert.equal(scanner.payloads, unit.startsWith("data") ? bytes / unit.length : 0);
+      assert.equal(scanner.payloadCount, unit.startsWith("data") ? bytes / unit.length : 0);
     }
   });
 
@@ -450,10 +462,10 @@ describe("the scanner of events", () => {
     for (const piece of [long.slice(0, 70_000), long.slice(70_000)]) {
       scanner.push(Buffer.from(piece));
     }
-    assert.equal(scanner.payloads, 1);
+    assert.equal(scanner.payloadCount, 1);
     assert.equal(scanner.isComplete, false);
     scanner.push(Buffer.from(stream("a")));
-    assert.equal(scanner.payloads, 4);
+    assert.equal(scanner.payloadCount, 4);
     assert.equal(scanner.isComplete, true);
   });
 });

@@ -107,7 +107,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
 };
 
 /**
- * Findings of a scanner, without `payloads` and the boundary, which `event_stream_test.ts` tests
+ * Findings of a scanner, without `payloadCount` and the boundary, which `event_stream_test.ts` tests
  * for every scanner.
  */
 const findingsOf = ({ hasLastEvent, isComplete, hasError, usage }: StreamScanner) => ({

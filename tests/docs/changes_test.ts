@@ -1,6 +1,6 @@
 /**
  * The table "To change something, open" in CONTRIBUTING: its files exist, and are the right ones.
- * Four of its changes are made in a copy of the sources, only in the files that the table names.
+ * Five of its changes are made in a copy of the sources, only in the files that the table names.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -125,6 +125,22 @@ describe("the table of changes in CONTRIBUTING", () => {
       '{ options: { parts: { keys: { find: () => Promise.reject(new GatewayError("too_made_up")) } } } }';
     edit(change, cases, /export const CASES\b[^=]*= \{/, `$&\n  too_made_up: ${how},`);
     testErrors("too_made_up answers 429");
+  });
+
+  it("a store of keys is added to its setting: the compiler names the file that opens it", () => {
+    const change = "add a store of keys";
+    const setting = "src/config/keys.ts";
+    const before = readFileSync(inCopy(setting), "utf8");
+    edit(
+      change,
+      setting,
+      /export type StoredKeysConfig = FileKeysConfig/,
+      '$& | { readonly store: "made-up" }',
+    );
+    const opening = "src/serve/key_stores.ts";
+    assert.deepEqual(findMistaken(), [setting, opening]);
+    assert.ok(filesOf(change).includes(opening));
+    writeFileSync(inCopy(setting), before);
   });
 
   it("the text of a 429 is changed in one place, and all tests follow", () => {

@@ -121,7 +121,7 @@ function scan(dialect: Dialect, pieces: readonly Buffer[]): unknown {
   for (const piece of pieces) scanner.push(piece);
   scanner.end();
   const {
-    payloads,
+    payloadCount,
     hasLastEvent,
     isComplete,
     hasError,
@@ -131,7 +131,7 @@ function scan(dialect: Dialect, pieces: readonly Buffer[]): unknown {
     boundary,
   } = scanner;
   return {
-    payloads,
+    payloadCount,
     hasLastEvent,
     isComplete,
     hasError,

@@ -96,7 +96,7 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
         mediaType,
         coding,
         firstByteMs: firstByteMs ?? performance.now() - startedAt,
-        events: scanner.payloads,
+        events: scanner.payloadCount,
         comments: comments.count,
         hasDone: scanner.hasLastEvent,
         isComplete: scanner.isComplete,
@@ -110,7 +110,7 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
       scanner.push(chunk);
       meter.push(chunk);
       comments.push(chunk);
-      const isAmidEvents = scanner.payloads > 0 && !scanner.isComplete;
+      const isAmidEvents = scanner.payloadCount > 0 && !scanner.isComplete;
       if (leaves && isAmidEvents) settle(true);
     });
     for (const stream of new Set([body, response.body])) stream.on("error", reject);

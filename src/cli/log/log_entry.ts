@@ -64,7 +64,7 @@ function toAttribution(value: unknown): Attribution | undefined {
 }
 
 /** Reads an event; `undefined` if it is none. */
-function readEvent(object: Record<string, unknown>, at: number): LogEvent | undefined {
+function toLogEvent(object: Record<string, unknown>, at: number): LogEvent | undefined {
   const event = toText(object.event);
   const message = toText(object.message);
   const instance = toText(object.instance);
@@ -82,7 +82,7 @@ export function parseLogLine(line: string): LogLine | undefined {
   if (object === undefined || Number.isNaN(startedAt)) return undefined;
   const { id, status, outcome, dropped, cause } = object;
   if (typeof dropped === "number") return { dropped };
-  const event = readEvent(object, startedAt);
+  const event = toLogEvent(object, startedAt);
   if (event !== undefined) return { event };
   if (typeof id !== "string" || typeof status !== "number") return undefined;
   if (typeof outcome !== "string" || !Object.hasOwn(OUTCOMES, outcome)) return undefined;
