@@ -153,7 +153,10 @@ describe("a credit", () => {
         [["keys", "credit", id, "--tokens", "2"], /keys credit expects --reason/],
         [["keys", "credit", id, "--reason", "x"], /expects --tokens, --money or both/],
         [["keys", "credit", id, "--tokens", "x", "--reason", "x"], /expected a number of tokens/],
-        [["teams", "credit", "absent", "--tokens", "1", "--reason", "x"], /Cannot find a team with this name/],
+        [
+          ["teams", "credit", "absent", "--tokens", "1", "--reason", "x"],
+          /Cannot find a team with this name/,
+        ],
       ] as const
     ) {
       const { status, stderr } = await run(...args);
