@@ -11,6 +11,7 @@ import { type KeyRegistry, KeyStoreError, KeyStoreUnavailable } from "../keys/ke
 import { type Limiter, NO_AMOUNTS } from "../limits/limiter.ts";
 import { type Changes, compareSettings, type MadeChange } from "./changes.ts";
 import { refuseUnknown } from "./key_administration.ts";
+import { refuseUnknown as refuseUnknownTeam } from "./team_administration.ts";
 
 /** An amount to give back, and the reason for the audit. */
 export interface Credit {
@@ -61,9 +62,7 @@ export class Credits {
   async toTeam(id: string, credit: Credit, who: string): Promise<CreditView> {
     const teams = await this.#parts.teams.load();
     const team = Object.hasOwn(teams, id) ? teams[id] : undefined;
-    if (team === undefined) {
-      throw new KeyStoreError("Cannot credit the team: there is no such team");
-    }
+    if (team === undefined) return refuseUnknownTeam();
     const given = await this.#give(`team:${id}`, team.limits, { id, credit });
     await this.#note({ of: "team", id }, given, who);
     return given;

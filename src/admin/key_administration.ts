@@ -68,6 +68,9 @@ export const KEY_STATES: readonly KeyView["state"][] = [
   "team_not_configured",
 ];
 
+/** Message for a text that is no state. */
+export const KEY_STATE_FORM: string = `expected one of ${KEY_STATES.join(", ")}`;
+
 /** A query for a page of keys. */
 export interface KeyPageQuery extends KeyQuery {
   /** Only keys in this state. */

@@ -223,6 +223,7 @@ export class UnknownTeam extends KeyStoreError {
   override readonly name = "UnknownTeam";
 }
 
-function refuseUnknown(): never {
+/** @throws {UnknownTeam} Always */
+export function refuseUnknown(): never {
   throw new UnknownTeam(ERRORS.team_not_found.message);
 }

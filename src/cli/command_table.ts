@@ -126,7 +126,7 @@ export const COMMANDS = {
   },
   "keys list": {
     text: "list keys, the newest first",
-    options: ["config", "env-file", "search", "team", "limit", "json"],
+    options: ["config", "env-file", "search", "team", "state", "limit", "json"],
     texts: {
       team: "only the keys of this team",
       limit: "the largest number of keys, 50 without it",

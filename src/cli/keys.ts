@@ -8,7 +8,13 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import * as v from "valibot";
 import { type Author, type Changes, compareSettings } from "../admin/changes.ts";
-import { KeyAdministration, type KeyView } from "../admin/key_administration.ts";
+import {
+  KEY_STATE_FORM,
+  KEY_STATES,
+  KeyAdministration,
+  type KeyPageQuery,
+  type KeyView,
+} from "../admin/key_administration.ts";
 import { gatewayKeyId } from "../keys/key_format.ts";
 import { DEFAULT_OVERLAP } from "../keys/lifecycle.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
@@ -177,14 +183,35 @@ export function readLimit(text: string | undefined, most: number = MAX_LISTED): 
   throw new CommandLineError(`--limit expects a whole number from 1 to ${most}`);
 }
 
+function readState(text: string | undefined): KeyPageQuery["state"] {
+  const state = KEY_STATES.find((each) => each === text);
+  if (text !== undefined && state === undefined) {
+    throw new CommandLineError(`--state: ${KEY_STATE_FORM}`);
+  }
+  return state;
+}
+
+/** Lists keys until there are as many as asked for: a page of one state can be shorter. */
+async function findKeys(keys: KeyAdministration, query: KeyPageQuery): Promise<KeyView[]> {
+  const found: KeyView[] = [];
+  let after: string | undefined;
+  do {
+    const page = await keys.page({ ...query, after, limit: query.limit - found.length });
+    found.push(...page.keys);
+    after = page.next ?? undefined;
+  } while (after !== undefined && found.length < query.limit);
+  return found;
+}
+
 async function list(keys: KeyAdministration, options: CommandOptions): Promise<void> {
   const limit = readLimit(options.limit);
   const { search, team } = options;
-  const found = await keys.list({ limit: limit + 1, search, team });
+  const state = readState(options.state);
+  const found = await findKeys(keys, { limit: limit + 1, search, team, state });
   const shown = found.slice(0, limit);
   if (options.json) return printJson(shown);
   if (shown.length === 0) {
-    const isAll = search === undefined && team === undefined;
+    const isAll = [search, team, state].every((each) => each === undefined);
     return printText(
       isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key matches",
     );

@@ -144,6 +144,11 @@ export const OPTIONS = {
     value: "SUB",
     text: "the subject of tokens: all that were issued so far",
   },
+  "state": {
+    type: "string",
+    value: "active|disabled|revoked|expired|unreadable|team_not_configured",
+    text: "only keys in this state",
+  },
   "search": { type: "string", value: "TEXT", text: "only keys with this in their name or id" },
   "by": {
     type: "string",

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { type Attribution, isDimension } from "../config/dimensions.ts";
+import { type Attribution, type Dimension, isDimension } from "../config/dimensions.ts";
 import type { Config } from "../config/config.ts";
 import { readAttributed, valueOfDimension } from "./attributed.ts";
 import {
@@ -41,6 +41,8 @@ export interface UsageReport {
   readonly from: string;
   readonly to: string;
   readonly by: readonly UsageDimension[];
+  /** Dimensions of attribution that usage is counted by. */
+  readonly counted: readonly Dimension[];
   readonly currency: string;
   /** Backend that stores usage. */
   readonly backend: UsageStore["backend"];
@@ -70,7 +72,10 @@ export type UsageExportRow = UsageSums & Attribution & {
 /** Dependencies of the reports. */
 export interface UsageReportParts {
   readonly usage: Pick<UsageStore, "backend" | "read">;
-  readonly config: Pick<Config, "prices" | "currency" | "providers" | "usage">;
+  readonly config: Pick<
+    Config,
+    "attribution" | "prices" | "currency" | "providers" | "usage"
+  >;
   /** Source of the names and the teams of keys. */
   readonly keys: KeyNames;
   /** Wall clock, milliseconds since 1970. */
@@ -146,6 +151,7 @@ export class UsageReports {
       from: new Date(range.from).toISOString(),
       to: new Date(range.to).toISOString(),
       by,
+      counted: config.attribution.usage,
       currency: config.currency,
       backend: this.#parts.usage.backend,
       rows: await this.#toLines(by, rows.reverse()),

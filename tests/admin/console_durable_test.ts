@@ -68,6 +68,19 @@ needs(["chromium-headless-shell"]).describe("the console's view of durable excha
       await assertSound(page, `a stop at ${width}`);
       await page.keyboard.press("Escape");
     }
+    const filter = page.getByLabel("Filter by name");
+    await filter.fill("another");
+    await page.getByText("No exchange matches.").waitFor();
+    await filter.fill(LONG_NAME.slice(0, 10).toUpperCase());
+    await page.getByLabel("State").selectOption("running");
+    await row.waitFor();
+    await page.reload();
+    await row.waitFor();
+    assert.equal(await filter.inputValue(), LONG_NAME.slice(0, 10).toUpperCase());
+    assert.equal(await page.getByLabel("State").inputValue(), "running");
+    await page.evaluate(() => location.hash = "#durable?state=complete");
+    await page.getByText("No exchange matches.").waitFor();
+    await page.evaluate(() => location.hash = "#durable");
     await row.getByRole("button", { name: "Stop" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Stop it" }).click();
     assert.match(await called.text(), /exchange_stopped/);

@@ -95,6 +95,15 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
       await rowOf(page, "berlin-1").getByText("this one").waitFor();
       await rowOf(page, "oslo-1").getByText("differs").waitFor();
       assert.equal(await page.getByText("differs").count(), 1);
+      const filter = page.getByLabel("Filter gateways");
+      await filter.fill("BERLIN");
+      await rowOf(page, "oslo-1").waitFor({ state: "detached" });
+      await page.reload();
+      await rowOf(page, "berlin-2").waitFor();
+      assert.equal(await page.locator("table.fleet tbody tr").count(), 2, "the address has it");
+      await filter.fill("madrid");
+      await page.getByText("No gateway matches.").waitFor();
+      await filter.fill("");
       three.program.kill("SIGKILL");
       await rowOf(page, "oslo-1").getByText("lost").waitFor();
       two.program.kill("SIGTERM");

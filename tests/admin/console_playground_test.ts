@@ -198,4 +198,41 @@ needs(["chromium-headless-shell"]).describe("the console's playground", () => {
       ui.watched.assertClean(ui.running.admin, { status: 401, times: 1 });
     });
   }
+
+  it("has the provider, model and stream in its address, which survive a reload, and no secret", async () => {
+    const providers = (upstream: string) => ({
+      a: { hosts: ["localhost"], upstream },
+      b: { hosts: ["b.example.com"], upstream },
+    });
+    const page = await ui.start({ providers });
+    await signIn(page, ui.running.admin);
+    await open(page, "Playground");
+    const form = page.locator("form", { has: page.getByRole("button", { name: "Send" }) });
+    const fields = async () => [
+      await form.getByLabel("Provider", { exact: true }).inputValue(),
+      await form.getByLabel("Model", { exact: true }).inputValue(),
+      await form.getByLabel("Stream the answer").isChecked(),
+    ];
+    const hash = () => page.evaluate(() => location.hash);
+    await form.getByLabel("Provider", { exact: true }).selectOption("b");
+    await form.getByLabel("Model", { exact: true }).fill(MODEL);
+    await form.getByLabel("Provider's key").fill("sk-secret");
+    await form.getByLabel("Gateway key").fill(OWN_KEY);
+    await form.getByLabel("Message").fill("a secret question");
+    await form.getByLabel("Stream the answer").uncheck();
+    const address = `#playground?provider=b&model=${encodeURIComponent(MODEL)}&stream=false`;
+    assert.equal(await hash(), address);
+    await open(page, "Keys");
+    await open(page, "Playground");
+    assert.deepEqual(await fields(), ["b", MODEL, false]);
+    assert.equal(await hash(), address, "the link of the navigation has no parts");
+    assert.equal(await form.getByLabel("Provider's key").inputValue(), "sk-secret");
+    await page.reload();
+    await until(async () => (await fields())[0] === "b", "the providers are there");
+    assert.deepEqual(await fields(), ["b", MODEL, false]);
+    await page.evaluate(() => location.hash = "#playground?model=other");
+    await until(async () => (await fields())[1] === "other", "it follows the address");
+    assert.deepEqual(await fields(), ["a", "other", true]);
+    ui.watched.assertClean(ui.running.admin);
+  });
 });

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { it } from "@std/testing/bdd";
 import { open, signIn, tile, useConsole } from "../support/console.ts";
+import { GOOD_BODY } from "../support/gateway.ts";
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
@@ -94,5 +95,48 @@ needs(["chromium-headless-shell"]).describe("the console's pages of teams and ke
     await page.getByText("no such team any more").waitFor();
     assert.equal(await tile(page, "Calls").innerText(), "3");
     await page.getByText("“merged”").waitFor();
+  });
+
+  it("and the view of usage group usage by the dimensions of attribution that are counted", async () => {
+    const page = await ui.start({
+      ...SETTINGS,
+      attribution: { user: "x-user", session: "x-session", usage: ["user"] },
+    });
+    const { call } = ui.running;
+    await call("POST", "/v1/teams", { body: { name: "search", limits: {} } });
+    const { json } = await call("POST", "/v1/keys", { body: { name: "web", team: "search" } });
+    for (const user of ["ann", "bob", "bob"]) {
+      assert.equal(await ui.callGateway(json.key, GOOD_BODY, { "x-user": user }), 200);
+    }
+    const usage = async () => (await call("GET", "/v1/usage?by=user")).json;
+    await until(async () => (await usage()).totals.requests === 3, "all are counted");
+    assert.deepEqual((await usage()).counted, ["user"]);
+    await signIn(page, `${ui.running.admin}#team?id=search`);
+    const section = page.getByRole("region", { name: "Usage", exact: true });
+    await section.getByText("test-1").waitFor();
+    const offered = await section.getByLabel("Usage by").locator("option").allInnerTexts();
+    assert.deepEqual(
+      offered,
+      ["by key", "by model", "by provider", "by operation", "by billing class", "by user"],
+    );
+    await section.getByLabel("Usage by").selectOption("user");
+    await section.getByRole("link", { name: "bob" }).waitFor();
+    assert.match(await section.innerText(), /bob\s+2\s+0\s+4\s+4\.00\s+ann\s+1\s+0\s+2\s+2\.00/);
+    await page.reload();
+    await section.getByRole("link", { name: "bob" }).waitFor();
+    await page.evaluate((id) => location.hash = `#key?id=${id}&by=user`, json.id);
+    await page.getByRole("heading", { name: "Key web" }).waitFor();
+    await section.getByRole("link", { name: "bob" }).click();
+    await page.waitForURL(new RegExp(`#usage\\?key=${json.id}&range=24h&by=model&user=bob$`));
+    await page.getByRole("button", { name: "not only user bob" }).click();
+    await page.getByTitle("Open user ann").waitFor();
+    const by = page.getByLabel("By", { exact: true });
+    assert.equal(await by.inputValue(), "user");
+    await by.selectOption("model");
+    const then = page.getByLabel("Then by");
+    assert.equal(await then.locator("option[value=session]").count(), 0, "it is not counted");
+    await then.selectOption("user");
+    await page.getByTitle("Open user bob").waitFor();
+    ui.watched.assertClean(ui.running.admin);
   });
 });

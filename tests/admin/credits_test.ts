@@ -110,7 +110,7 @@ describe("a credit", () => {
     const { id } = await start();
     const reason = "it hung";
     assertRefusal(await credit("keys/absent", { tokens: "1", reason }), 404, "key_not_found");
-    assertRefusal(await credit("teams/absent", { tokens: "1", reason }), 409, "refused");
+    assertRefusal(await credit("teams/absent", { tokens: "1", reason }), 404, "team_not_found");
     for (const money of ["1 USD", "1 EUR"]) {
       const path = money === "1 USD" ? `keys/${id}` : "teams/search";
       assertRefusal(await credit(path, { money, reason }), 409, "refused");
@@ -153,7 +153,10 @@ describe("a credit", () => {
         [["keys", "credit", id, "--tokens", "2"], /keys credit expects --reason/],
         [["keys", "credit", id, "--reason", "x"], /expects --tokens, --money or both/],
         [["keys", "credit", id, "--tokens", "x", "--reason", "x"], /expected a number of tokens/],
-        [["teams", "credit", "absent", "--tokens", "1", "--reason", "x"], /there is no such team/],
+        [
+          ["teams", "credit", "absent", "--tokens", "1", "--reason", "x"],
+          /Cannot find a team with this name/,
+        ],
       ] as const
     ) {
       const { status, stderr } = await run(...args);

@@ -100,6 +100,7 @@ describe("usage at the admin API", () => {
       by: ["key", "model"],
       currency: "USD",
       backend: "file",
+      counted: [],
       left: 0,
       next: null,
       totals: {

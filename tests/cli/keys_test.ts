@@ -199,6 +199,25 @@ for (const engine of ["a file", "Redis"]) {
       assert.match(await at.good("list", "--search", id.toLowerCase()), /東京/);
       assert.match(await at.good("list", "--search", "nobody"), /^no key matches\n$/);
       assert.match(await at.good("list", "--team", "none"), /^no key matches\n$/);
+      assert.match(await at.good("list", "--state", "revoked"), /^no key matches\n$/);
+    });
+
+    it("list --state finds all keys of one state, also after many others", async () => {
+      const [leaked, off, ...others] = manyKeys(21_000);
+      assert.ok(leaked !== undefined && off !== undefined);
+      await at.fill([{ ...leaked, revokedAt: 1 }, { ...off, disabled: true }, ...others]);
+      const idsOf = async (...options: string[]): Promise<string[]> =>
+        JSON.parse(await at.good("list", "--json", ...options)).map(({ id }: { id: string }) => id);
+      assert.deepEqual(await idsOf("--state", "revoked"), [leaked.id]);
+      assert.deepEqual(await idsOf("--state", "disabled"), [off.id]);
+      assert.equal((await idsOf("--state", "active", "--limit", "30")).length, 30);
+      assert.deepEqual(await idsOf("--state", "disabled", "--search", "team-0"), []);
+      const { status, stderr } = await at.keys("list", "--state", "deleted");
+      assert.equal(status, 2);
+      assert.match(
+        stderr,
+        /--state: expected one of active, disabled, revoked, expired, unreadable, team_not_configured/,
+      );
     });
 
     it("2000 keys: list prints the newest 50, or as many as --limit allows, or the matching key", async () => {

@@ -82,7 +82,11 @@ export interface Console {
     options?: BrowserContextOptions,
   ): Promise<Page>;
   /** Calls the gateway as a caller would. Returns its status. */
-  callGateway(key: string, body?: string): Promise<number>;
+  callGateway(
+    key: string,
+    body?: string,
+    headers?: Readonly<Record<string, string>>,
+  ): Promise<number>;
 }
 
 /** Prepares the browser for the cases of a block. Everything that a case starts ends with it. */
@@ -117,13 +121,14 @@ export function useConsole(): Console {
       ]);
       return watched.page;
     },
-    async callGateway(key, body = GOOD_BODY) {
+    async callGateway(key, body = GOOD_BODY, headers = {}) {
       const response = await fetch(`${isThere(running).url}/v1/chat/completions`, {
         method: "POST",
         headers: {
           authorization: "Bearer sk-1",
           "gateway-auth": `Bearer ${key}`,
           "content-type": "application/json",
+          ...headers,
         },
         body,
       });

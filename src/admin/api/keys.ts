@@ -5,6 +5,7 @@
  */
 import * as v from "valibot";
 import {
+  KEY_STATE_FORM,
   KEY_STATES,
   type KeyAdministration,
   type KeyView,
@@ -39,7 +40,7 @@ const ListSchema = v.strictObject({
   after: v.optional(v.string()),
   search: v.optional(v.string()),
   team: v.optional(v.string()),
-  state: v.optional(v.picklist(KEY_STATES, `expected one of ${KEY_STATES.join(", ")}`)),
+  state: v.optional(v.picklist(KEY_STATES, KEY_STATE_FORM)),
   use: v.optional(v.picklist(["true", "false"], 'expected "true" or "false"'), "false"),
 });
 

@@ -231,6 +231,7 @@ export const UsageReportSchema: v.GenericSchema<UsageReport> = closed(objectOf<U
   from: time("The whole hours or days that it is about, UTC"),
   to: time("The end, which is no part of it"),
   by: list(oneOf(USAGE_DIMENSIONS)),
+  counted: list(oneOf(DIMENSIONS), "Dimensions of attribution that usage is counted by"),
   currency: text(),
   backend: oneOf(
     ["memory", "file", "redis"],

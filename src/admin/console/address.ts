@@ -75,11 +75,14 @@ export function useAddress<Name extends string>(
   }];
 }
 
-/** The query of the page's address. It follows links and the buttons of the browser. */
-export function useAddressQuery(): URLSearchParams {
+/**
+ * The query of the page's address. It follows links and the buttons of the browser within a view: a
+ * view that is left must not read the query of the next one.
+ */
+export function useAddressQuery(view: string): URLSearchParams {
   const [query, setQuery] = useState(queryOfAddress);
   useEffect(() => {
-    const onChange = () => setQuery(queryOfAddress());
+    const onChange = () => viewOfAddress() === view && setQuery(queryOfAddress());
     addEventListener("hashchange", onChange);
     return () => removeEventListener("hashchange", onChange);
   }, []);

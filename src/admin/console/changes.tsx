@@ -98,7 +98,7 @@ function Filters({ filter }: { filter: ChangeFilter }): JSX.Element {
 
 /** The view. */
 export function Changes(): JSX.Element {
-  const query = useAddressQuery();
+  const query = useAddressQuery("changes");
   const filter = { key: query.get("key") ?? "", team: query.get("team") ?? "" };
   const [limit, setLimit] = useState(PAGE_SIZE);
   const { value, error } = useChanges(filter, limit);

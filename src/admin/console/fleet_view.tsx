@@ -7,6 +7,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { FleetGateway, FleetReport } from "../../observe/fleet/fleet_report.ts";
 import type { StateReport } from "../api/operator_actions.ts";
+import { useAddress } from "./address.ts";
 import { call, mayChange } from "./client.ts";
 import { useFleet } from "./fleet_switch.tsx";
 import { amount, bytes, clock, duration, percent } from "./format.ts";
@@ -136,14 +137,28 @@ function Row({ gateway, now, usual, onTurn }: RowProps): JSX.Element {
 
 const wordOf = (state: string): "Drain" | "Resume" => state === "draining" ? "Resume" : "Drain";
 
-function Table(
-  { report, onTurn }: { report: FleetReport; onTurn: RowProps["onTurn"] },
-): JSX.Element {
+/** True if a gateway has a text in its name, id, version, runtime, state or configuration. */
+function isWanted(gateway: FleetGateway, search: string): boolean {
+  const { name, id, version, runtime, digest, presence, state } = gateway;
+  const shown = presence === "serving" ? state : presence;
+  const text = search.trim().toLowerCase();
+  return [name, id, version, runtime, digest, shown].some((each) =>
+    each.toLowerCase().includes(text)
+  );
+}
+
+function Table({ report, search, onTurn }: {
+  report: FleetReport;
+  search: string;
+  onTurn: RowProps["onTurn"];
+}): JSX.Element {
   const here = report.gateways.filter(({ presence }) => presence === "serving");
   const usual = {
     version: mostCommon(here.map(({ version }) => version)),
     digest: mostCommon(here.map(({ digest }) => digest)),
   };
+  const shown = report.gateways.filter((gateway) => isWanted(gateway, search));
+  if (shown.length === 0) return <p class="empty">No gateway matches.</p>;
   return (
     <div class="scroll" role="region" aria-label="Gateways, by name" tabIndex={0}>
       <table class="fleet">
@@ -167,7 +182,7 @@ function Table(
           </tr>
         </thead>
         <tbody>
-          {report.gateways.map((gateway) => (
+          {shown.map((gateway) => (
             <Row
               key={gateway.id}
               gateway={gateway}
@@ -244,6 +259,7 @@ function Summary({ report }: { report: FleetReport }): JSX.Element {
 export function Fleet(): JSX.Element {
   const report = useFleet();
   const [turn, setTurn] = useState<Turn | undefined>(undefined);
+  const [{ search = "" }, setParts] = useAddress("fleet", ["search"]);
   if (report === undefined) {
     return (
       <>
@@ -271,8 +287,17 @@ export function Fleet(): JSX.Element {
         {here.length > 1 && mayChange() && all("Drain")}
         {here.length > 1 && mayChange() && all("Resume")}
       </div>
+      {(report.gateways.length > 1 || search !== "") && (
+        <input
+          type="search"
+          aria-label="Filter gateways"
+          placeholder="Filter by name, state, version or configuration"
+          value={search}
+          onInput={(event) => setParts({ search: event.currentTarget.value })}
+        />
+      )}
       <section class="card flush">
-        <Table report={report} onTurn={onTurn} />
+        <Table report={report} search={search} onTurn={onTurn} />
       </section>
       <p class="hint">
         The rate covers the last ten seconds; errors, latency and the median of the gateway's own

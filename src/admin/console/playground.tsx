@@ -5,7 +5,8 @@
  * @module
  */
 import type { JSX } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type AddressParts, useAddress } from "./address.ts";
 import { mayChange } from "./client.ts";
 import { amount, duration } from "./format.ts";
 import { Check, Field, Pill } from "./parts.tsx";
@@ -125,22 +126,53 @@ function Answer({ course }: { course: Course | undefined }): JSX.Element {
   );
 }
 
+const PART_NAMES = ["provider", "model", "stream"] as const;
+type Parts = AddressParts<typeof PART_NAMES[number]>;
+
+/** Returns the parts of the address. It never has the keys and the message, which can be secret. */
+const toParts = ({ provider, model, isStream }: Draft): Parts => ({
+  ...(provider !== "" && { provider }),
+  ...(model !== "" && { model }),
+  ...(!isStream && { stream: "false" }),
+});
+
+/** The call as written so far, and a function that changes it. The address has a part of it. */
+function useDraft(isHidden: boolean): [draft: Draft, change: (changed: Partial<Draft>) => void] {
+  const [draft, setDraft] = useState(FIRST_DRAFT);
+  const [parts, setParts] = useAddress("playground", PART_NAMES);
+  useEffect(() => {
+    if (isHidden) return;
+    if (Object.keys(parts).length > 0) {
+      const { provider = "", model = "", stream } = parts;
+      setDraft((before) => ({ ...before, provider, model, isStream: stream !== "false" }));
+    } else if (Object.keys(toParts(draft)).length > 0) {
+      setParts(toParts(draft)); // the link of the navigation has no parts
+    }
+  }, [parts, isHidden]);
+  return [draft, (changed) => {
+    const next = { ...draft, ...changed };
+    setDraft(next);
+    setParts(toParts(next));
+  }];
+}
+
 /** The view. It is kept while other views are shown, and removed at sign-out. */
 export function Playground({ snapshot, isHidden }: {
   snapshot: Snapshot;
   isHidden: boolean;
 }): JSX.Element {
   const { report } = snapshot;
-  const [draft, setDraft] = useState(FIRST_DRAFT);
+  const [draft, change] = useDraft(isHidden);
   const [course, setCourse] = useState<Course | undefined>(undefined);
   const controller = useRef<AbortController | undefined>(undefined);
   const names = report?.providers.map(({ name }) => name) ?? [];
-  const filled = { ...draft, provider: draft.provider || names[0] || "" };
+  const [first = ""] = names;
+  const filled = { ...draft, provider: names.includes(draft.provider) ? draft.provider : first };
   const isRunning = course !== undefined && !course.isOver;
   const bind: Bind = (name) => ({
     required: true,
     value: filled[name],
-    onInput: (event) => setDraft({ ...draft, [name]: event.currentTarget.value }),
+    onInput: (event) => change({ [name]: event.currentTarget.value }),
   });
   const onSubmit = (event: Event) => {
     event.preventDefault();
@@ -157,7 +189,7 @@ export function Playground({ snapshot, isHidden }: {
         <div class="checks">
           <Check
             isChecked={draft.isStream}
-            onToggle={() => setDraft({ ...draft, isStream: !draft.isStream })}
+            onToggle={() => change({ isStream: !draft.isStream })}
           >
             Stream the answer
           </Check>
@@ -165,7 +197,7 @@ export function Playground({ snapshot, isHidden }: {
         <div class="actions">
           <span class="hint grow">
             {mayChange()
-              ? "Keys are kept in this form only."
+              ? "Keys and the message are kept in this form only."
               : "To send calls you need the role admin."}
           </span>
           {isRunning

@@ -7,13 +7,14 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { RecordingList } from "../api/recordings.ts";
 import type { RecordingView } from "../recording_lists.ts";
+import { useAddress } from "./address.ts";
 import { call, mayChange } from "./client.ts";
 import { ago, bytes, span } from "./format.ts";
 import { Confirm, Pill, Problem, TableHead, usePolled } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
 const KINDS = { running: "good", lost: "bad", complete: "quiet", broken: "warn" } as const;
-const PAGE_SIZE = 100;
+const PAGE_SIZE = 500;
 
 function Row({ of: recording, now, onStop }: {
   of: RecordingView;
@@ -96,8 +97,52 @@ function Table({ recordings, now, onStopOf }: {
   );
 }
 
+const NO_MATCH = "No exchange matches.";
 const NOTHING = "Nothing is recorded. " +
   "Callers ask for it where durable is set, at their provider or key.";
+
+type State = RecordingView["state"];
+const STATES = Object.keys(KINDS) as State[];
+
+/** True if a recording is in a state, if any is given, and has a text in one of its names. */
+function isWanted(
+  { id, key, keyName = "", provider, operation, state: own }: RecordingView,
+  { search, state }: { readonly search: string; readonly state: string },
+): boolean {
+  const names = [id, key, keyName, provider, operation];
+  const text = search.trim().toLowerCase();
+  return (state === "" || own === state) &&
+    names.some((name) => name.toLowerCase().includes(text));
+}
+
+/** The fields of the filter. */
+function Filter({ search, state, onChange }: {
+  search: string;
+  state: string;
+  onChange: (parts: { search: string; state: string }) => void;
+}): JSX.Element {
+  return (
+    <div class="toolbar">
+      <input
+        type="search"
+        class="grow"
+        aria-label="Filter by name"
+        placeholder="Filter by key, provider, operation or id"
+        value={search}
+        onInput={(event) => onChange({ search: event.currentTarget.value, state })}
+      />
+      <select
+        class="narrow"
+        aria-label="State"
+        value={state}
+        onChange={(event) => onChange({ search, state: event.currentTarget.value })}
+      >
+        <option value="">any state</option>
+        {STATES.map((each) => <option key={each}>{each}</option>)}
+      </select>
+    </div>
+  );
+}
 
 /** The view. */
 export function Recordings({ snapshot }: { snapshot: Snapshot }): JSX.Element {
@@ -107,7 +152,11 @@ export function Recordings({ snapshot }: { snapshot: Snapshot }): JSX.Element {
     () => call<RecordingList>("GET", `v1/recordings?limit=${PAGE_SIZE}`),
     [],
   );
+  const [{ search = "", state: asked }, setParts] = useAddress("durable", ["search", "state"]);
+  const state = STATES.find((each) => each === asked) ?? "";
   const now = snapshot.report?.now ?? Date.now();
+  const all = value?.recordings ?? [];
+  const shown = all.filter((each) => isWanted(each, { search, state }));
   const isLoading = value === undefined && error === undefined;
   const stopOf = (recording: RecordingView) =>
     recording.state === "running" && recording.id !== stopped && mayChange()
@@ -128,12 +177,13 @@ export function Recordings({ snapshot }: { snapshot: Snapshot }): JSX.Element {
         can.
       </p>
       <Problem error={error} />
+      <Filter search={search} state={state} onChange={setParts} />
       <section class="card flush">
-        {value === undefined || value.recordings.length === 0
-          ? <p class="empty">{isLoading ? "Loading…" : NOTHING}</p>
-          : <Table recordings={value.recordings} now={now} onStopOf={stopOf} />}
+        {shown.length === 0
+          ? <p class="empty">{isLoading ? "Loading…" : all.length === 0 ? NOTHING : NO_MATCH}</p>
+          : <Table recordings={shown} now={now} onStopOf={stopOf} />}
       </section>
-      {value?.recordings.length === PAGE_SIZE && <p class="hint">The newest {PAGE_SIZE}</p>}
+      {all.length === PAGE_SIZE && <p class="hint">Among the newest {PAGE_SIZE}</p>}
       {stopping !== undefined && (
         <Stop
           of={stopping}

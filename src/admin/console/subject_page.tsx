@@ -15,6 +15,7 @@ import { Pill, Problem, Tile } from "./parts.tsx";
 import { type Subject, toAddress, toSubjectAddress, useAddressQuery } from "./address.ts";
 import { RANGES, type SubjectState, useHistory, useSubject } from "./subject_data.ts";
 import { Causes, ProviderShares, TeamKeys, TeamShares } from "./subject_tables.tsx";
+import { SubjectUsage } from "./subject_usage.tsx";
 
 const DEFAULT_RANGE = "24h";
 /** Number of changes on the page. */
@@ -122,6 +123,7 @@ function Head({ subject, state, last }: {
   last: string;
 }): JSX.Element {
   const { of, id } = subject;
+  const by = useAddressQuery(of).get("by") ?? "";
   const title = of === "team" ? `Team ${id}` : `Key ${state?.key?.name ?? id}`;
   return (
     <header class="subject-head">
@@ -132,7 +134,7 @@ function Head({ subject, state, last }: {
       <div class="about">
         <a href={toAddress("exchanges", { [of]: id })}>All exchanges</a>
         <a href={toAddress("changes", { [of]: id })}>All changes</a>
-        <RangeSwitch last={last} onRange={(range) => toAddress(of, { id, last: range })} />
+        <RangeSwitch last={last} onRange={(range) => toAddress(of, { id, last: range, by })} />
       </div>
     </header>
   );
@@ -195,6 +197,7 @@ function Page({ subject, last, theme }: {
         <TeamKeys keys={state.keys} report={report} />
       )}
       {report !== undefined && <ProviderShares report={report} />}
+      <SubjectUsage subject={subject} last={last} />
       <LastChanges subject={subject} />
       <p class="hint">
         Minutes are kept for a day, hours for 30 days; times are in UTC, and spend is by the prices
@@ -205,14 +208,14 @@ function Page({ subject, last, theme }: {
 }
 
 /** The range in the page's address. */
-function useRange(): string {
-  const asked = useAddressQuery().get("last");
+function useRange(view: string): string {
+  const asked = useAddressQuery(view).get("last");
   return asked !== null && Object.hasOwn(RANGES, asked) ? asked : DEFAULT_RANGE;
 }
 
 /** The calls of all teams: which of them fails, why and since when. */
 export function TeamsOverview({ theme }: { theme: string }): JSX.Element {
-  const last = useRange();
+  const last = useRange("teams");
   const { report, error } = useHistory(undefined, last);
   return (
     <>
@@ -237,8 +240,8 @@ export function TeamsOverview({ theme }: { theme: string }): JSX.Element {
 
 /** The page of the team or key in the address. */
 export function SubjectPage({ of, theme }: { of: Subject["of"]; theme: string }): JSX.Element {
-  const id = useAddressQuery().get("id");
-  const last = useRange();
+  const id = useAddressQuery(of).get("id");
+  const last = useRange(of);
   if (id === null || id === "") return <p class="empty">This address names no {of}.</p>;
   return <Page key={`${of} ${id}`} subject={{ of, id }} last={last} theme={theme} />;
 }

@@ -4,6 +4,7 @@
  * @module
  */
 import type { JSX } from "preact";
+import type { Dimension as AttributionDimension } from "../../config/dimensions.ts";
 import type { TimeDimension } from "../../usage/query.ts";
 import {
   type Dimension,
@@ -11,6 +12,7 @@ import {
   DIMENSIONS,
   type Measure,
   MEASURES,
+  offeredDimensions,
   type Range,
   RANGES,
   type Shown,
@@ -86,9 +88,14 @@ export function RangeFields({ shown, onShown }: FieldProps): JSX.Element {
 
 /** Fields of the dimensions and the amount. */
 export function DimensionFields(
-  { shown, onShown, isLoading }: FieldProps & { isLoading: boolean },
+  { shown, onShown, isLoading, counted }: FieldProps & {
+    isLoading: boolean;
+    /** The counted dimensions of attribution. */
+    counted: readonly AttributionDimension[];
+  },
 ): JSX.Element {
   const { by, then, measure } = shown;
+  const names = offeredDimensions(counted, [by, then]);
   return (
     <div class="toolbar">
       <select
@@ -100,7 +107,7 @@ export function DimensionFields(
           onShown({ ...shown, by: next, then: then === next ? undefined : then });
         }}
       >
-        {DIMENSION_NAMES.map((name) => (
+        {names.map((name) => (
           <option key={name} value={name}>By {DIMENSIONS[name].toLowerCase()}</option>
         ))}
       </select>
@@ -114,7 +121,7 @@ export function DimensionFields(
         }}
       >
         <option value="">then by …</option>
-        {DIMENSION_NAMES.filter((name) => name !== by).map((name) => (
+        {names.filter((name) => name !== by).map((name) => (
           <option key={name} value={name}>then by {DIMENSIONS[name].toLowerCase()}</option>
         ))}
         <option value="time">then by time</option>

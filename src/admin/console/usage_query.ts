@@ -3,12 +3,16 @@
  *
  * @module
  */
+import {
+  type Dimension as AttributionDimension,
+  DIMENSIONS as ATTRIBUTION,
+} from "../../config/dimensions.ts";
 import type { TimeDimension, UsageDimension, UsageOrder } from "../../usage/query.ts";
 import type { UsageLine } from "../../usage/report.ts";
 import type { AddressParts } from "./address.ts";
 
-/** Dimensions of usage, with their titles. Drilling down follows this order. */
-export const DIMENSIONS = {
+/** Dimensions of usage that are always counted, with their titles. Drilling down follows this order. */
+const COUNTED = {
   team: "Team",
   key: "Key",
   model: "Model",
@@ -17,9 +21,31 @@ export const DIMENSIONS = {
   class: "Billing class",
 } as const;
 /** One of the dimensions. */
-export type Dimension = keyof typeof DIMENSIONS;
+export type Dimension = keyof typeof COUNTED | AttributionDimension;
+/** Dimensions of usage, with their titles. Those of attribution are counted if it is configured. */
+export const DIMENSIONS: Readonly<Record<Dimension, string>> = {
+  ...COUNTED,
+  user: "User",
+  session: "Session",
+  agent: "Agent",
+  client: "Client",
+  project: "Project",
+};
 /** Names of the dimensions. */
 export const DIMENSION_NAMES = Object.keys(DIMENSIONS) as Dimension[];
+
+/**
+ * Returns the dimensions to offer: those that are counted, and shown ones.
+ *
+ * @param attribution The counted dimensions of attribution
+ */
+export function offeredDimensions(
+  attribution: readonly AttributionDimension[],
+  shown: readonly (Dimension | "time" | undefined)[],
+): Dimension[] {
+  const offered = new Set<unknown>([...Object.keys(COUNTED), ...attribution, ...shown]);
+  return DIMENSION_NAMES.filter((name) => offered.has(name));
+}
 
 /** Time ranges, with their titles. */
 export const RANGES = {
@@ -112,13 +138,18 @@ export const PART_NAMES = [
   "model",
   "provider",
   "operation",
+  "user",
+  "session",
+  "agent",
+  "client",
+  "project",
 ] as const;
 
 /** The parts of the view's address. */
 export type ShownParts = AddressParts<typeof PART_NAMES[number]>;
 
 /** The dimensions that can be filtered. */
-const NARROWING = ["team", "key", "model", "provider", "operation"] as const;
+const NARROWING = ["team", "key", "model", "provider", "operation", ...ATTRIBUTION] as const;
 /** All sums that rows can be ordered by: the compiler names a missing one. */
 const ORDERS = Object.keys(
   {
@@ -274,7 +305,7 @@ export function nextDimension(shown: Shown): Dimension | undefined {
     ...dimensionsOf(shown),
   ]);
   if (fixed.has("key")) fixed.add("team");
-  return DIMENSION_NAMES.find((each) => !fixed.has(each));
+  return (Object.keys(COUNTED) as Dimension[]).find((each) => !fixed.has(each));
 }
 
 /** Filters the view by one of its rows. */

@@ -301,7 +301,12 @@ export function Usage(
     <>
       <h1 class="sr">Usage</h1>
       <RangeFields shown={shown} onShown={onShown} />
-      <DimensionFields shown={shown} onShown={onShown} isLoading={isLoading} />
+      <DimensionFields
+        shown={shown}
+        onShown={onShown}
+        isLoading={isLoading}
+        counted={data?.table.counted ?? []}
+      />
       <NarrowedList shown={shown} onShown={onShown} />
       <Problem error={error} />
       {data !== undefined && <Report data={data} theme={theme} onShown={onShown} />}
