@@ -353,7 +353,14 @@ export class Exchange {
     this.#onSettled.push(act);
   }
 
-  /** Settles the exchange and makes its record. Only the first call has an effect. */
+  /**
+   * Settles the exchange. Only the first call has an effect. In this order:
+   *
+   * 1. {@link beforeSettled} completes the facts, for example the usage.
+   * 2. The record is made.
+   * 3. Each function of {@link onSettled} gets the record, in the order of registration: the count of
+   *    open exchanges, observers such as log and usage, then the leases. None relies on another.
+   */
   settle(settlement: Settlement): void {
     if (this.#isSettled) return;
     this.#isSettled = true;

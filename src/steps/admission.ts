@@ -1,6 +1,15 @@
 /**
  * Admission of a call by the limits of its key, its team and its provider: either all of them count
- * it, or none.
+ * it, or none. A lease counts a call until it is released. Most calls acquire two:
+ *
+ * | call | first lease, before its body is read | second lease |
+ * | --- | --- | --- |
+ * | has no body and reserves nothing | request and slot of all subjects | none |
+ * | has a body, and its key limits calls | request and slot of its key | everything else |
+ * | all others | none | everything |
+ *
+ * A body that does not arrive must not cost other keys anything, so the first lease of a call with a
+ * body is only of its key. The run of a call is asked between the two leases.
  *
  * @module
  */
@@ -114,9 +123,7 @@ function subjectsBeforeBody([first]: readonly LimitSubject[]): readonly LimitSub
 }
 
 /**
- * Admits a call before its body is read. A call without a body that reserves nothing acquires its
- * request and its slot in all limits, or in none. Any other call acquires them only in the limits of
- * its key, because a body that does not arrive must not cost other keys anything.
+ * Acquires the first lease.
  *
  * If a limit is reached, a retry of a recorded call still continues: it receives the recorded
  * answer, and counts against no limit.
@@ -128,41 +135,38 @@ export async function admitBeforeBody(flow: Flow): Promise<void> {
   const waitsForBody = needsReservation || request.body !== null;
   const firstSubjects = waitsForBody ? subjectsBeforeBody(subjects) : subjects;
   if (firstSubjects.length === 0) return;
-  const isOnlyLease = !needsReservation && firstSubjects.length === subjects.length;
+  const isOnly = !needsReservation && firstSubjects.length === subjects.length;
   const reservation = needsReservation ? NO_RESERVATION : FREE_RESERVATION;
-  const account: LeaseAccount = isOnlyLease
+  const account: LeaseAccount = isOnly
     ? FREE_ACCOUNT
     : { reservation: { ...reservation, lastSubject: subjects.at(-1)?.name } };
   try {
-    flow.lease = await acquire(firstSubjects, account, flow);
+    flow.firstLease = { lease: await acquireAndSettle(firstSubjects, account, flow), isOnly };
   } catch (refusal) {
     const isLimit = GatewayError.is(refusal) && refusal.limit !== undefined;
     if (isLimit && await isRepeated(flow)) return;
     throw refusal;
   }
-  flow.isFullyAdmitted = isOnlyLease;
   // If a second lease follows, its headers state the limits.
-  if (isOnlyLease) exchange.headers = flow.lease.headers;
+  if (isOnly) exchange.headers = flow.firstLease.lease.headers;
 }
 
 /** Undoes {@link admitBeforeBody}, because no call is made. */
 export function undoAdmission(flow: Flow): void {
-  if (flow.lease === undefined) return;
-  undoLease(flow.lease);
-  flow.lease = undefined;
-  flow.isFullyAdmitted = false;
+  if (flow.firstLease === undefined) return;
+  undoLease(flow.firstLease.lease);
+  flow.firstLease = undefined;
   flow.exchange.headers = {};
 }
 
 /**
- * Admits a call whose body was read: acquires the limits that {@link admitBeforeBody} did not. For a call
- * that costs tokens, it opens the account and reserves the amounts. A refused call returns all of
- * it.
+ * Admits a call whose body was read, if there is one: acquires the second lease. For a call that
+ * costs tokens, it opens the account and reserves the amounts. A refused call returns all of it.
  *
  * @throws {GatewayError} As the limiter and {@link openAccount} do
  */
 export function admit(call: Call, flow: Flow): Promise<void> | undefined {
-  const { exchange, gateway, operation, subjects } = flow;
+  const { exchange, gateway, operation } = flow;
   const counted = operation.cost === "tokens" ? toCountedCall(call, flow) : undefined;
   if (counted !== undefined) completeUsageAtEnd(counted, exchange, gateway.accounting);
   if (counted?.isBackground === true || operation.cost === "later") awaitUsage(call, flow);
@@ -170,8 +174,8 @@ export function admit(call: Call, flow: Flow): Promise<void> | undefined {
     gateway.laterUsage.settleAtEnd(operation.objectId, exchange);
   }
   if (flow.run !== undefined) return admitWithRun(flow.run, counted, call, flow);
-  if (flow.isFullyAdmitted || subjects.length === 0) return undefined;
-  return acquireRest(flow.needsReservation ? counted : undefined, call, flow);
+  if (!needsSecondLease(flow)) return undefined;
+  return acquireSecond(flow.needsReservation ? counted : undefined, call, flow);
 }
 
 /**
@@ -184,7 +188,7 @@ async function admitWithRun(
   call: Call,
   flow: Flow,
 ): Promise<void> {
-  const { exchange, gateway, operation, subjects, needsReservation } = flow;
+  const { exchange, gateway, operation, subjects } = flow;
   try {
     if (counted !== undefined) {
       const made = { call, at: exchange.startedAt, isInRun: true };
@@ -195,8 +199,9 @@ async function admitWithRun(
     undoAdmission(flow);
     throw error;
   }
-  const isAdmitted = flow.isFullyAdmitted || subjects.length === 0;
-  if (!isAdmitted) await acquireRest(needsReservation ? counted : undefined, call, flow);
+  if (needsSecondLease(flow)) {
+    await acquireSecond(flow.needsReservation ? counted : undefined, call, flow);
+  }
   if (counted?.isInputWhole === false) exchange.unbind();
 }
 
@@ -231,18 +236,22 @@ function toFixedAccount(
   };
 }
 
+/** Returns whether limits are left that the first lease does not count. */
+const needsSecondLease = ({ firstLease, subjects }: Flow): boolean =>
+  subjects.length > 0 && firstLease?.isOnly !== true;
+
 /**
- * Acquires the limits of a call that it has not acquired yet. If one refuses, or the account cannot
- * be opened, it keeps nothing.
+ * Acquires the second lease. If a limit refuses, or the account cannot be opened, the call keeps
+ * nothing.
  *
  * @param counted The facts of the call that are counted; `undefined` if it reserves nothing
  */
-async function acquireRest(
+async function acquireSecond(
   counted: CountedCall | undefined,
   call: Call,
   flow: Flow,
 ): Promise<void> {
-  const { exchange, gateway, subjects, lease } = flow;
+  const { exchange, gateway, subjects, firstLease } = flow;
   try {
     if (counted !== undefined) {
       const made = { call, at: exchange.startedAt };
@@ -250,9 +259,9 @@ async function acquireRest(
     }
     const { reservation, toAmounts } = counted?.account ??
       toFixedAccount(flow, flow.needsReservation);
-    const countedByFirstLease = lease && subjects[0]?.name;
+    const countedByFirstLease = firstLease && subjects[0]?.name;
     const account = { reservation: { ...reservation, countedByFirstLease }, toAmounts };
-    const { headers } = await acquire(subjects, account, flow);
+    const { headers } = await acquireAndSettle(subjects, account, flow);
     exchange.headers = headers;
   } catch (error) {
     undoAdmission(flow);
@@ -266,7 +275,7 @@ async function acquireRest(
  * Acquires all limits, or none, and settles when the exchange is over. A limiter in memory answers
  * at once, and throws its refusal.
  */
-function acquire(
+function acquireAndSettle(
   subjects: readonly LimitSubject[],
   { reservation, toAmounts }: LeaseAccount,
   { exchange, gateway }: Flow,

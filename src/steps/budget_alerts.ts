@@ -122,7 +122,7 @@ async function sendOnce(
   const sending = { name: `alert:${id}:sending`, limits: { concurrency: 1 } };
   while (clock.now() < until) {
     if (await isDelivered(limiter, delivered)) return;
-    const lease = await acquire(limiter, sending, NO_RESERVATION);
+    const lease = await acquireIfFree(limiter, sending, NO_RESERVATION);
     // Another gateway can have delivered it between the two checks.
     if (lease === undefined || await isDelivered(limiter, delivered)) {
       lease?.release(NO_AMOUNTS);
@@ -130,7 +130,7 @@ async function sendOnce(
       continue;
     }
     await send();
-    (await acquire(limiter, delivered, DELIVERED))?.release(DELIVERED.expected);
+    (await acquireIfFree(limiter, delivered, DELIVERED))?.release(DELIVERED.expected);
     return lease.release(NO_AMOUNTS);
   }
 }
@@ -148,7 +148,7 @@ async function isDelivered(limiter: Limiter, delivered: LimitSubject): Promise<b
 }
 
 /** Acquires a limit of a message. @returns The lease; `undefined` if the limit is reached */
-async function acquire(
+async function acquireIfFree(
   limiter: Limiter,
   subject: LimitSubject,
   amounts: Reservation,

@@ -136,10 +136,8 @@ export interface Flow {
   /** `undefined` for a call that is not recorded. */
   readonly wantedRecording: WantedRecording | undefined;
   /**
-   * Lease of its request and its slot; `undefined` before it is acquired, and after it was
-   * returned.
+   * The lease that was acquired before the body was read, see `admission.ts`; `undefined` without
+   * one, and after it was undone. `isOnly` is true if it counts all limits.
    */
-  lease: Lease | undefined;
-  /** True if the first lease is of all its limits, so that `admit` acquires none. */
-  isFullyAdmitted: boolean;
+  firstLease: { readonly lease: Lease; readonly isOnly: boolean } | undefined;
 }

@@ -126,7 +126,6 @@ function openFlow(
     run: readRun(operation, { credentials, searched }, { request, exchange, gateway }),
     needsReservation: isCharged(operation) && subjects.some(limitsAmounts),
     wantedRecording: durable ? readWantedRecording(headers, operation, durable) : undefined,
-    lease: undefined,
-    isFullyAdmitted: false,
+    firstLease: undefined,
   };
 }

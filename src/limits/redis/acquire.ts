@@ -6,7 +6,7 @@
 import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
 import { ASK_AGAIN_MS, LEASE_MS, type LimitStatus } from "../limiter.ts";
-import { ofLimit, type SubjectLayout, type WantedAmounts } from "./subject_layout.ts";
+import { itemAt, type SubjectLayout, type WantedAmounts } from "./subject_layout.ts";
 import { ACQUIRE, type AcquireCall, COUNT, type CountCall } from "./scripts.ts";
 
 /** Amounts to acquire from the limits of a subject. */
@@ -34,20 +34,20 @@ export type AcquireCommand = RedisCommand<AcquireRequest, SubjectVerdict>;
 
 /** Makes the command. A subject that limits only requests has a smaller script. */
 export function createAcquireCommand(client: RedisClient): AcquireCommand {
-  const count: AcquireCommand = client.command({
+  const acquireRequest: AcquireCommand = client.command({
     script: COUNT,
     write: toCountCall,
     read: readVerdict,
   });
-  const acquire: AcquireCommand = client.command({
+  const acquireAll: AcquireCommand = client.command({
     script: ACQUIRE,
     write: toAcquireCall,
     read: readVerdict,
   });
   return (request, options) =>
     request.layout.limitsOnlyRequests && request.countsRequests
-      ? count(request, options)
-      : acquire(request, options);
+      ? acquireRequest(request, options)
+      : acquireAll(request, options);
 }
 
 function toCountCall({ layout, amounts }: AcquireRequest): CountCall {
@@ -62,7 +62,7 @@ function toCountCall({ layout, amounts }: AcquireRequest): CountCall {
 function toAcquireCall({ layout, id, amounts, rooms }: AcquireRequest): AcquireCall {
   const { countsKey, openKey, counted, concurrency = -1, isObserved } = layout;
   const limits = counted.map(({ field, limit, window }, index) => {
-    return { field, limit, window, room: ofLimit(rooms, index), amount: ofLimit(amounts, index) };
+    return { field, limit, window, room: itemAt(rooms, index), amount: itemAt(amounts, index) };
   });
   return { countsKey, openKey, id, lifeMs: LEASE_MS.redis, concurrency, isObserved, limits };
 }
@@ -78,8 +78,8 @@ function readVerdict(answer: unknown, { layout }: AcquireRequest): SubjectVerdic
   const begun: boolean[] = [];
   const statuses: LimitStatus[] = [];
   for (const [index, { name, limit }] of counted.entries()) {
-    const used = ofLimit(counts, 2 * index);
-    const signed = ofLimit(counts, 2 * index + 1);
+    const used = itemAt(counts, 2 * index);
+    const signed = itemAt(counts, 2 * index + 1);
     const end = Math.abs(signed);
     ends.push(end);
     begun.push(signed < 0);

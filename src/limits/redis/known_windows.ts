@@ -10,7 +10,7 @@ import { RecentMap } from "../../exchange/recent_map.ts";
 import type { WindowedLimit } from "../limit_kinds.ts";
 import type { SubjectVerdict } from "./acquire.ts";
 import type { AmountChange } from "./settlements.ts";
-import { ofLimit, type SubjectLayout } from "./subject_layout.ts";
+import { itemAt, type SubjectLayout } from "./subject_layout.ts";
 
 /** Number of subjects that are certainly remembered, see {@link RecentMap}. */
 const MAX_SUBJECTS = 50_000;
@@ -123,12 +123,12 @@ export class KnownWindows {
       const limit = layout.counted[index];
       const status = verdict.statuses[index];
       if (limit === undefined || status === undefined) continue;
-      const ends = ofLimit(verdict.ends, index);
+      const ends = itemAt(verdict.ends, index);
       const known = subject.windows[limit.name];
       const window = known?.ends === ends
         ? known
         : this.#begin(subject, limit.name, ends, status.resetMs);
-      const amount = verdict.isAdmitted ? ofLimit(amounts, index) : 0;
+      const amount = verdict.isAdmitted ? itemAt(amounts, index) : 0;
       window.used = status.used + amount + window.unsynced;
       window.own += amount;
       window.share = undefined;

@@ -4,10 +4,19 @@
  * one script each, by the server's clock. If one of them refuses, the earlier leases are undone:
  * another exchange can be refused meanwhile.
  *
- * While Redis fails, each gateway decides locally, on its share of every limit. It syncs the counted
- * amounts when Redis is back. See `membership.ts` for the states of a gateway. It stays within its
- * share until all gateways are back: at most 10 s after it rejoined, and at most 20 s after Redis
- * last failed. In a Cluster it does not wait.
+ * | Redis                  | decides                            | counted in                        |
+ * | ---------------------- | ---------------------------------- | --------------------------------- |
+ * | answers                | Redis                              | Redis                             |
+ * | does not answer in     | this gateway, within its share     | this process. A late admission is |
+ * | time, once             |                                    | returned to Redis                 |
+ * | is away                | this gateway, without asking Redis | this process                      |
+ * | answers again          | this gateway, for subjects that it | this process; then it is synced   |
+ * | (`rejoining`)          | has counted locally, until all     | to Redis                          |
+ * |                        | gateways are back. Else Redis      |                                   |
+ *
+ * `subject_leases.ts` has the states of one lease, `membership.ts` those of a gateway. A gateway waits
+ * for others at most 10 s after it rejoined, and at most 20 s after Redis last failed. In a Cluster
+ * it does not wait.
  *
  * | term           | meaning                                                                 |
  * | -------------- | ----------------------------------------------------------------------- |
@@ -45,7 +54,7 @@ import {
 import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
 import { OpenSlots } from "./open_slots.ts";
-import { layoutOf, ofLimit, type SubjectLayout, toCountable, toWanted } from "./subject_layout.ts";
+import { itemAt, layoutOf, type SubjectLayout, toCountable, toWanted } from "./subject_layout.ts";
 import { READ_ONLY, type WindowLength } from "./scripts.ts";
 import { type AmountChange, BACKGROUND_MS, Settlements, toCorrections } from "./settlements.ts";
 import { type AcquireCommand, createAcquireCommand, type SubjectVerdict } from "./acquire.ts";
@@ -142,7 +151,7 @@ export class RedisLimiter implements Limiter {
     const leases: SubjectLease[] = [];
     for (const subject of subjects) {
       const lease = this.#leases.acquireFromBlocks(subject, reservation);
-      if (lease === undefined) return this.#acquireRest(subjects, leases, reservation);
+      if (lease === undefined) return this.#acquireRemaining(subjects, leases, reservation);
       leases.push(lease);
     }
     return this.#toLease(leases, reservation);
@@ -191,15 +200,15 @@ export class RedisLimiter implements Limiter {
     return toCorrections(layout, { ends, reserved }, used);
   }
 
-  /** Acquires the leases of the remaining subjects. */
-  async #acquireRest(
+  /** Acquires the leases of the subjects that the blocks of this gateway do not cover. */
+  async #acquireRemaining(
     subjects: readonly LimitSubject[],
     leases: SubjectLease[],
     reservation: Reservation,
   ): Promise<Lease> {
     for (const subject of subjects.slice(leases.length)) {
       const lease = this.#leases.acquireFromBlocks(subject, reservation) ??
-        await this.#leases.acquire(subject, reservation);
+        await this.#leases.acquireFromRedis(subject, reservation);
       leases.push(lease);
       if (lease.isRefused) return await this.#refuse(subjects, leases, reservation);
     }
@@ -354,8 +363,8 @@ function endsOfCharge(
 ): readonly number[] {
   return counted.map(({ window }, index) => {
     const leftMs = endOfWindow(window, now - ageMs) - now;
-    const isSame = ofLimit(statuses, index).resetMs <= leftMs + SKEW_MS;
-    return isSame ? ofLimit(ends, index) : OVER;
+    const isSame = itemAt(statuses, index).resetMs <= leftMs + SKEW_MS;
+    return isSame ? itemAt(ends, index) : OVER;
   });
 }
 

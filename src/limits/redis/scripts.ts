@@ -221,8 +221,11 @@ interface CountChange {
   readonly change: number;
   /** The part of it that exceeds the reservations. */
   readonly excess: number;
-  /** True if a refused exchange returns its amount and had begun the window. */
-  readonly isUndone: boolean;
+  /**
+   * True if the exchange that returns its amount had begun the window. It ends with it, unless other
+   * exchanges have used it.
+   */
+  readonly endsWindow: boolean;
 }
 
 /**
@@ -241,7 +244,7 @@ export const SETTLE: RedisScript<SettleCall> = defineScript(
       ends: "number",
       change: "number",
       excess: "number",
-      isUndone: "flag",
+      endsWindow: "flag",
     },
   },
   (each) =>
@@ -249,16 +252,16 @@ export const SETTLE: RedisScript<SettleCall> = defineScript(
 local reply, counts, all = {now}, {}, {}
 ${each("changes")}
   counts[field] = counts[field] or current(field, window)
-  all[#all + 1] = {counts[field], ends, change, excess, isUndone}
+  all[#all + 1] = {counts[field], ends, change, excess, endsWindow}
 end
 ${each("ids")} redis.call('ZREM', openKey, id) end
 for _, entry in ipairs(all) do
-  local count, ends, change, excess, isUndone = unpack(entry)
+  local count, ends, change, excess, endsWindow = unpack(entry)
   local isSame = ends == 0 or ends == count.ends
   if not isSame then change = math.max(0, excess) end
-  isUndone = isUndone and isSame and count.used + change <= 0
+  endsWindow = endsWindow and isSame and count.used + change <= 0
   if change > 0 or not count.isNew then add(count, change) end
-  if isUndone then
+  if endsWindow then
     redis.call('HSET', countsKey, count.field, 0, count.field .. 'u', 0)
     count.isNew, count.used = true, 0
   end

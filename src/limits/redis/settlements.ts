@@ -12,7 +12,7 @@ import { firstLine, isReply } from "../../storage/redis_deadline.ts";
 import { isOfCalls } from "../limit_kinds.ts";
 import { type Amounts, unitOf } from "../limiter.ts";
 import type { SubjectVerdict } from "./acquire.ts";
-import { type CountedLimit, ofLimit, type SubjectLayout, toWholeCount } from "./subject_layout.ts";
+import { type CountedLimit, itemAt, type SubjectLayout, toWholeCount } from "./subject_layout.ts";
 import { SETTLE, type SettleCall } from "./scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
@@ -29,8 +29,11 @@ export interface AmountChange {
   readonly ends: number;
   /** Used - reserved. */
   readonly change: number;
-  /** True if a refused exchange that had begun the window returns its amount. */
-  readonly isUndone?: boolean;
+  /**
+   * True if the exchange that returns its amount had begun the window. It ends with it, unless other
+   * exchanges have used it.
+   */
+  readonly endsWindow?: boolean;
 }
 
 /** Status of a window after a settlement. */
@@ -202,8 +205,8 @@ export function toCorrections(
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
     if (limit === undefined || isOfCalls(limit.name)) continue;
-    const change = used[unitOf(limit.name)] - ofLimit(reserved, index);
-    if (change !== 0) changes.push({ limit, ends: ofLimit(ends, index), change });
+    const change = used[unitOf(limit.name)] - itemAt(reserved, index);
+    if (change !== 0) changes.push({ limit, ends: itemAt(ends, index), change });
   }
   return changes;
 }
@@ -217,16 +220,16 @@ export function toUndoing(
   return counted.map((limit, index) => {
     return {
       limit,
-      ends: ofLimit(ends, index),
-      change: -ofLimit(reserved, index),
-      isUndone: begun[index] === true,
+      ends: itemAt(ends, index),
+      change: -itemAt(reserved, index),
+      endsWindow: begun[index] === true,
     };
   });
 }
 
 function toCall({ layout, ids, sums }: SubjectSettlement): SettleCall {
   const { countsKey, openKey } = layout;
-  const changes = sums.map(({ limit, ends, change, excess, isUndone = false }) => {
+  const changes = sums.map(({ limit, ends, change, excess, endsWindow = false }) => {
     const { field, window } = limit;
     return {
       field,
@@ -234,7 +237,7 @@ function toCall({ layout, ids, sums }: SubjectSettlement): SettleCall {
       ends,
       change: toWholeCount(change),
       excess: toWholeCount(excess),
-      isUndone,
+      endsWindow,
     };
   });
   return { countsKey, openKey, ids, changes };
@@ -248,8 +251,8 @@ function merge(all: Map<string, SubjectSettlement>, added: SubjectSettlement): v
   if (settlement === undefined) return void all.set(layout.subject.name, added);
   settlement.ids.push(...ids);
   for (const sum of sums) {
-    const same = settlement.sums.find(({ limit, ends, isUndone }) => {
-      return limit.name === sum.limit.name && ends === sum.ends && isUndone === sum.isUndone;
+    const same = settlement.sums.find(({ limit, ends, endsWindow }) => {
+      return limit.name === sum.limit.name && ends === sum.ends && endsWindow === sum.endsWindow;
     });
     if (same === undefined) settlement.sums.push(sum);
     else {
@@ -266,8 +269,8 @@ function readSettled(answer: unknown, { sums }: SubjectSettlement): readonly Win
   if (!isSound) throw new Error("no settlement");
   const [now = 0, ...counts]: number[] = answer;
   return sums.map((_, index) => {
-    const used = ofLimit(counts, 2 * index);
-    const ends = ofLimit(counts, 2 * index + 1);
+    const used = itemAt(counts, 2 * index);
+    const ends = itemAt(counts, 2 * index + 1);
     return { used, ends, resetMs: ends - now };
   });
 }

@@ -13,7 +13,7 @@ import { isOfCalls, type WindowedLimit } from "../limit_kinds.ts";
 import { type Amounts, type LimitStatus, unitOf } from "../limiter.ts";
 import {
   type CountedLimit,
-  ofLimit,
+  itemAt,
   type SubjectLayout,
   type WantedAmounts,
 } from "./subject_layout.ts";
@@ -82,7 +82,7 @@ export class SubjectBlocks {
     const blocks = this.#blocks;
     const { isObserved } = this.layout;
     for (let index = 0; index < blocks.length; index++) {
-      const [block, room] = [blocks[index], ofLimit(rooms, index)];
+      const [block, room] = [blocks[index], itemAt(rooms, index)];
       if (block?.hasRoom(room, now) !== true) return undefined;
       // Exchanges that used more than they reserved can have used up the limit.
       if (!isObserved && block.isReached(room, now)) return undefined;
@@ -90,7 +90,7 @@ export class SubjectBlocks {
     const statuses = this.#statuses(now);
     const ends: number[] = [];
     for (let index = 0; index < blocks.length; index++) {
-      ends.push(ofLimit(blocks, index).use(ofLimit(amounts, index)));
+      ends.push(itemAt(blocks, index).use(itemAt(amounts, index)));
     }
     this.#usedAt = now;
     return { isAdmitted: true, statuses, ends, begun };
@@ -111,7 +111,7 @@ export class SubjectBlocks {
     } finally {
       this.#changeQueue(wanted, -1);
       this.#shrink((block, index, now) =>
-        this.#hasEnded ? ofLimit(this.#queuedSums, index) : this.#mostOf(block, index, now)
+        this.#hasEnded ? itemAt(this.#queuedSums, index) : this.#mostOf(block, index, now)
       );
     }
   }
@@ -126,8 +126,8 @@ export class SubjectBlocks {
     for (let index = 0; index < counted.length; index++) {
       const limit = counted[index];
       if (limit === undefined || isOfCalls(limit.name)) continue;
-      const change = used[unitOf(limit.name)] - ofLimit(amounts, index);
-      this.#correct(index, ofLimit(ends, index), change, now);
+      const change = used[unitOf(limit.name)] - itemAt(amounts, index);
+      this.#correct(index, itemAt(ends, index), change, now);
     }
   }
 
@@ -135,7 +135,7 @@ export class SubjectBlocks {
   undo({ ends, begun }: SubjectVerdict, amounts: readonly number[]): void {
     const now = this.#parts.clock.monotonic();
     for (const [index, amount] of amounts.entries()) {
-      this.#correct(index, ofLimit(ends, index), -amount, now, begun[index] === true);
+      this.#correct(index, itemAt(ends, index), -amount, now, begun[index] === true);
     }
   }
 
@@ -160,7 +160,7 @@ export class SubjectBlocks {
     if (sign === 1) this.#queue.add(wanted);
     else this.#queue.delete(wanted);
     for (const [index, room] of wanted.rooms.entries()) {
-      this.#queuedSums[index] = ofLimit(this.#queuedSums, index) + sign * room;
+      this.#queuedSums[index] = itemAt(this.#queuedSums, index) + sign * room;
     }
   }
 
@@ -169,7 +169,7 @@ export class SubjectBlocks {
    * queued amounts.
    */
   #mostOf(block: Block, index: number, now: number): number {
-    return Math.max(ofLimit(this.#queuedSums, index), block.largest(this.#parts.gateways(), now));
+    return Math.max(itemAt(this.#queuedSums, index), block.largest(this.#parts.gateways(), now));
   }
 
   /** Shrinks each block to an amount, and returns the rest. */
@@ -188,7 +188,7 @@ export class SubjectBlocks {
     if (this.layout.isObserved) return undefined;
     const now = this.#parts.clock.monotonic();
     const isReached = this.#blocks.some((block, index) =>
-      block.isReached(ofLimit(rooms, index), now)
+      block.isReached(itemAt(rooms, index), now)
     );
     return isReached
       ? { isAdmitted: false, statuses: this.#statuses(now), ends: [], begun: [] }
@@ -196,21 +196,21 @@ export class SubjectBlocks {
   }
 
   /** Corrects a used amount in the block, or in Redis if the block is of another window. */
-  #correct(index: number, ends: number, change: number, now: number, isUndone = false): void {
-    if (change === 0 && !isUndone) return;
+  #correct(index: number, ends: number, change: number, now: number, endsWindow = false): void {
+    if (change === 0 && !endsWindow) return;
     const [limit, block] = [this.layout.counted[index], this.#blocks[index]];
     if (limit === undefined || block === undefined) return;
     const isOfBlock = block.ends === ends && block.isLive(now);
-    if (this.#hasEnded || !isOfBlock) return this.#correctRedis(limit, ends, change, isUndone);
+    if (this.#hasEnded || !isOfBlock) return this.#correctRedis(limit, ends, change, endsWindow);
     const excess = block.correct(change);
     const rest = excess > 0 ? excess : -block.shrink(this.#mostOf(block, index, now));
-    this.#correctRedis(limit, ends, rest, isUndone);
+    this.#correctRedis(limit, ends, rest, endsWindow);
   }
 
   /** Corrects a used amount in Redis. */
-  #correctRedis(limit: CountedLimit, ends: number, change: number, isUndone = false): void {
-    if (change === 0 && !isUndone) return;
-    const changes = [{ limit, ends, change, isUndone }];
+  #correctRedis(limit: CountedLimit, ends: number, change: number, endsWindow = false): void {
+    if (change === 0 && !endsWindow) return;
+    const changes = [{ limit, ends, change, endsWindow }];
     this.#parts.known.correct(this.layout, changes);
     this.#parts.settlements.add(this.layout, undefined, changes);
   }
@@ -249,14 +249,14 @@ export class SubjectBlocks {
     const askedAt = clock.monotonic();
     const wanted = this.#blocks.map((block, index) => {
       return block.want(
-        Array.from(this.#queue, ({ rooms }) => ofLimit(rooms, index)),
+        Array.from(this.#queue, ({ rooms }) => itemAt(rooms, index)),
         askedAt,
         gateways(),
       );
     });
     const reservedIn = ({ isAdmitted, statuses }: SubjectVerdict) =>
       wanted.map(({ most }, index) => {
-        const { limit, used } = ofLimit(statuses, index);
+        const { limit, used } = itemAt(statuses, index);
         if (!isAdmitted) return 0;
         return layout.isObserved ? most : Math.max(0, Math.min(most, limit - used));
       });
@@ -274,11 +274,11 @@ export class SubjectBlocks {
     known.learn(layout, verdict, reserved);
     const answeredAt = clock.monotonic();
     for (const [index, block] of this.#blocks.entries()) {
-      const { used, resetMs } = ofLimit(verdict.statuses, index);
+      const { used, resetMs } = itemAt(verdict.statuses, index);
       // Redis has read its clock between the two times.
-      block.add(ofLimit(reserved, index), {
+      block.add(itemAt(reserved, index), {
         used,
-        ends: ofLimit(verdict.ends, index),
+        ends: itemAt(verdict.ends, index),
         until: askedAt + resetMs,
         latestUntil: answeredAt + resetMs,
         askedAt,

@@ -85,7 +85,7 @@ export function layoutOf(subject: LimitSubject): SubjectLayout {
  *
  * @throws {Error} If the list is of another layout
  */
-export function ofLimit<Item>(items: readonly Item[], index: number): Item {
+export function itemAt<Item>(items: readonly Item[], index: number): Item {
   const item = items[index];
   if (item === undefined) throw new Error("Cannot count: the list is not of these limits");
   return item;

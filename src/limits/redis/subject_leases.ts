@@ -71,10 +71,10 @@ export class SubjectLeases {
   }
 
   /**
-   * Acquires a lease of one subject from Redis or from its next blocks. The lease is unanswered if
-   * Redis failed, or if local decisions stay local. Does not reject.
+   * Acquires a lease of one subject from Redis, directly or by reserving its next blocks there. The
+   * lease is unanswered if Redis failed, or if local decisions stay local. Does not reject.
    */
-  async acquire(subject: LimitSubject, reservation: Reservation): Promise<SubjectLease> {
+  async acquireFromRedis(subject: LimitSubject, reservation: Reservation): Promise<SubjectLease> {
     const { settlements, known, pool } = this.#parts;
     const layout = layoutOf(subject);
     if (settlements.hasPending(subject.name)) void settlements.flush();

@@ -16,7 +16,7 @@
 import type { Clock } from "../../exchange/clock.ts";
 import type { KnownSubject, KnownWindow } from "./known_windows.ts";
 import type { AmountChange, SettleResult, SubjectSync, WindowStatus } from "./settlements.ts";
-import { type CountedLimit, ofLimit } from "./subject_layout.ts";
+import { type CountedLimit, itemAt } from "./subject_layout.ts";
 
 /** Maximum number of subjects that are synced and read again after an outage. */
 const MAX_SUBJECTS = 100_000;
@@ -92,7 +92,7 @@ export class UnsyncedCounts {
       if (result === undefined) return;
       for (const [index, { window }] of windows.entries()) {
         // Amounts that were counted since the settlement was sent are still unsynced.
-        window.unsynced -= ofLimit(changes, index).change;
+        window.unsynced -= itemAt(changes, index).change;
         if (result !== "unknown") this.#learn(window, result[index]);
       }
     };
