@@ -59,7 +59,7 @@ export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups
 export type { LimitMode, LimitSet, WrittenLimits } from "./src/config/limit_set.ts";
 export type { AdminConfig, AdminInput, ListenConfig, ListenInput } from "./src/config/listeners.ts";
 export type { ProviderConfig, ProviderInput, TimeoutCharge } from "./src/config/provider.ts";
-export type { RunsConfig, RunsInput } from "./src/config/runs.ts";
+export type { OnRepeat, RunsConfig, RunsInput } from "./src/config/runs.ts";
 export type { ShapeName } from "./src/config/shape.ts";
 export type {
   Decimal,
@@ -143,6 +143,7 @@ export type {
   Reservation,
 } from "./src/limits/limiter.ts";
 export type {
+  RunBody,
   RunBounds,
   RunCall,
   RunCorrection,

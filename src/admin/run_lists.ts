@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { Config } from "../config/config.ts";
 import { formatMoney } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { RunRegistry, RunStatus } from "../runs/run_registry.ts";
@@ -22,6 +23,10 @@ export interface RunView {
   readonly callLimit?: number | undefined;
   readonly calls: number;
   readonly openCalls: number;
+  /** Number of times in a row that it has sent its last body. */
+  readonly repeats?: number | undefined;
+  /** The most times that are not reported: `runs.repeats`. */
+  readonly repeatLimit?: number | undefined;
   readonly opened: string;
   readonly lastUsed: string;
 }
@@ -37,7 +42,14 @@ function toState({ isStopped, open }: RunStatus): RunView["state"] {
   return open > 0 ? "open" : "idle";
 }
 
-function toView(run: RunStatus, currency: string): RunView {
+/** The settings that a view needs. */
+interface ViewRules {
+  readonly currency: string;
+  /** `runs.repeats`. */
+  readonly repeats: number | undefined;
+}
+
+function toView(run: RunStatus, { currency, repeats }: ViewRules): RunView {
   return {
     id: run.id,
     key: run.keyId,
@@ -50,6 +62,7 @@ function toView(run: RunStatus, currency: string): RunView {
     callLimit: run.calls,
     calls: run.called,
     openCalls: run.open,
+    ...(repeats !== undefined && { repeats: run.repeats, repeatLimit: repeats }),
     opened: new Date(run.openedAt).toISOString(),
     lastUsed: new Date(run.usedAt).toISOString(),
   };
@@ -58,11 +71,12 @@ function toView(run: RunStatus, currency: string): RunView {
 /** Lists and stops runs. */
 export class RunLists {
   readonly #registry: RunRegistry;
-  readonly #currency: string;
+  readonly #rules: ViewRules;
 
-  constructor(registry: RunRegistry, currency: string) {
+  /** @param config Its settings */
+  constructor(registry: RunRegistry, { currency, runs }: Pick<Config, "currency" | "runs">) {
     this.#registry = registry;
-    this.#currency = currency;
+    this.#rules = { currency, repeats: runs.repeats };
   }
 
   /**
@@ -73,7 +87,7 @@ export class RunLists {
    */
   async list(key: string | undefined, limit: number): Promise<RunView[]> {
     const found = await this.#registry.list(key, limit);
-    return found.map((run) => toView(run, this.#currency));
+    return found.map((run) => toView(run, this.#rules));
   }
 
   /**

@@ -242,7 +242,7 @@ export class AdminListener {
       },
       withCosts,
       recordings: new RecordingLists({ store: parts.durable?.store, keys }),
-      runs: new RunLists(parts.runs, config.currency),
+      runs: new RunLists(parts.runs, config),
     };
   }
 }

@@ -176,6 +176,12 @@ export const CASES: Readonly<
     call: change({ "gateway-run": "one" }),
     notOnWorkers: "a Worker accepts no parts from a test",
   },
+  run_repeats: {
+    options: { config: { runs: { repeats: 1, onRepeat: "refuse" } } },
+    before: (under) =>
+      callRaw(under.a, { headers: { ...under.headers, "gateway-run": "one" }, body: GOOD_BODY }),
+    call: change({ "gateway-run": "one" }),
+  },
   invalid_run: { call: change({ "gateway-run": "7b; calls=1" }) },
   too_many_runs: {
     options: { config: { runs: { maxPerKey: 1 } } },
