@@ -64,7 +64,7 @@ export type { AdminConfig, AdminInput, ListenConfig, ListenInput } from "./src/c
 export type { ProviderConfig, ProviderInput } from "./src/config/provider.ts";
 export type { ProviderCharges, TimeoutCharge } from "./src/config/provider_charges.ts";
 export type { DeadlinesConfig, DeadlinesInput } from "./src/config/deadlines.ts";
-export type { RunsConfig, RunsInput } from "./src/config/runs.ts";
+export type { OnRepeat, RunsConfig, RunsInput } from "./src/config/runs.ts";
 export type { ShapeName } from "./src/config/shape.ts";
 export type {
   Decimal,
@@ -148,6 +148,7 @@ export type {
   Reservation,
 } from "./src/limits/limiter.ts";
 export type {
+  RunBody,
   RunBounds,
   RunCall,
   RunCorrection,

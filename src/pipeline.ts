@@ -191,5 +191,6 @@ function refuse(thrown: unknown, { request, exchange, dialect }: Arrival): Gatew
   const isUnread = exchange.bytesIn === 0 && !isDrainable(request);
   if (error.code === "body_timeout" || isUnread) refusal.headers.connection = "close";
   if (error.limit !== undefined) exchange.facts.limit = error.limit;
+  if (error.repeats !== undefined) exchange.facts.repeats = error.repeats;
   return finish(refusal, exchange, settlement);
 }

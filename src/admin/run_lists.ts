@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { Config } from "../config/config.ts";
 import { formatMoney } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Author, Changes } from "./changes.ts";
@@ -23,6 +24,10 @@ export interface RunView {
   readonly callLimit?: number | undefined;
   readonly calls: number;
   readonly openCalls: number;
+  /** Number of times in a row that it has sent its last body. */
+  readonly repeats?: number | undefined;
+  /** The most times that are not reported: `runs.repeats`. */
+  readonly repeatLimit?: number | undefined;
   readonly opened: string;
   readonly lastUsed: string;
 }
@@ -38,7 +43,11 @@ function toState({ isStopped, open }: RunStatus): RunView["state"] {
   return open > 0 ? "open" : "idle";
 }
 
-function toView(run: RunStatus, currency: string): RunView {
+/** The settings that views need. */
+type ViewSettings = Pick<Config, "currency" | "runs">;
+
+function toView(run: RunStatus, { currency, runs }: ViewSettings): RunView {
+  const { repeats } = runs;
   return {
     id: run.id,
     key: run.keyId,
@@ -51,6 +60,7 @@ function toView(run: RunStatus, currency: string): RunView {
     callLimit: run.calls,
     calls: run.called,
     openCalls: run.open,
+    ...(repeats !== undefined && { repeats: run.repeats, repeatLimit: repeats }),
     opened: new Date(run.openedAt).toISOString(),
     lastUsed: new Date(run.usedAt).toISOString(),
   };
@@ -59,7 +69,7 @@ function toView(run: RunStatus, currency: string): RunView {
 /** Parts of {@link RunLists}. */
 export interface RunListsParts {
   readonly registry: RunRegistry;
-  readonly currency: string;
+  readonly config: ViewSettings;
   readonly changes: Pick<Changes, "add">;
 }
 
@@ -78,8 +88,8 @@ export class RunLists {
    * @throws {GatewayError} `runs_unavailable`
    */
   async list(key: string | undefined, limit: number): Promise<RunView[]> {
-    const { registry, currency } = this.#parts;
-    return (await registry.list(key, limit)).map((run) => toView(run, currency));
+    const { registry, config } = this.#parts;
+    return (await registry.list(key, limit)).map((run) => toView(run, config));
   }
 
   /**

@@ -17,6 +17,12 @@ const MAX_LISTED = 1000;
 
 const toKeyId = (key: string): string => gatewayKeyId(key) ?? key;
 
+/** Formats how often a run has sent its last body. */
+function toRepeats({ repeats = 0, repeatLimit = Infinity }: RunView): string {
+  if (repeats === 0) return "";
+  return repeats > repeatLimit ? `${repeats} (more than ${repeatLimit})` : String(repeats);
+}
+
 /** Returns the cells of a run, in the order of the titles in {@link toTable}. */
 function toCells(run: RunView): string[] {
   const { id, key, parent = "", state, budget, spent, currency, callLimit, calls } = run;
@@ -29,7 +35,10 @@ function toCells(run: RunView): string[] {
 
 function toTable(runs: readonly RunView[]): string {
   const titles = ["RUN", "KEY", "PARENT", "STATE", "SPENT", "CALLS", "OPEN", "LAST USED"];
-  return alignColumns(titles, runs.map(toCells));
+  const isCounted = runs.some(({ repeatLimit }) => repeatLimit !== undefined);
+  if (isCounted) titles.push("REPEATS");
+  const toRow = (run: RunView) => isCounted ? [...toCells(run), toRepeats(run)] : toCells(run);
+  return alignColumns(titles, runs.map(toRow));
 }
 
 async function list(options: CommandOptions): Promise<void> {

@@ -137,8 +137,9 @@ function needsCounting(config: Config, { KEYS }: Bindings): boolean {
     ...Object.values(teams),
     ...Object.values(providers),
   ];
-  const { headers, budget, calls } = config.runs;
-  if (headers.length > 0 || budget !== undefined || calls !== undefined) return true;
+  const { headers, budget, calls, repeats } = config.runs;
+  const limits = [budget, calls, repeats];
+  if (headers.length > 0 || limits.some((limit) => limit !== undefined)) return true;
   const hasPlans = identity.some(({ plans }) => Object.keys(plans).length > 0);
   return hasPlans || owners.some(({ limits }) => limits !== undefined);
 }

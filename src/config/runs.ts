@@ -21,7 +21,14 @@ export interface RunsConfig {
   readonly idleMs: number;
   /** The most runs that are remembered for one gateway key. */
   readonly maxPerKey: number;
+  /** The most times in a row that a run can send the same body; `undefined` for any. */
+  readonly repeats?: number | undefined;
+  /** Treatment of calls beyond `repeats`: refused, or only reported. */
+  readonly onRepeat: OnRepeat;
 }
+
+/** Treatment of the calls of a run that repeats a body too often. */
+export type OnRepeat = "report" | "refuse";
 
 /** The settings that read the run of a call. */
 export interface RunRules extends RunsConfig {
@@ -41,6 +48,10 @@ export interface RunsInput {
   readonly idle?: string | undefined;
   /** The most runs that are remembered for one gateway key. */
   readonly maxPerKey?: number | undefined;
+  /** The most times in a row that a run can send the same body. Default: any. */
+  readonly repeats?: number | undefined;
+  /** Treatment of calls beyond `repeats`: refused, or only reported. Default: `report`. */
+  readonly onRepeat?: OnRepeat | undefined;
 }
 
 /** The most calls that a run can be limited to: 10^15 - 1, as in structured fields (RFC 9651). */
@@ -48,6 +59,7 @@ export const MAX_RUN_CALLS = 999_999_999_999_999;
 const MINUTE_MS = 60_000;
 const MAX_IDLE_MS = 31 * 24 * 60 * MINUTE_MS;
 const MOST_RUNS = 10_000;
+const MOST_REPEATS = 1_000_000;
 
 const moneyForm = 'expected money such as "5 USD"';
 const money = v.pipe(
@@ -92,8 +104,23 @@ export const RunsSchema: v.GenericSchema<RunsInput, RunsConfig> = v.pipe(
       v.optional(countUpTo(MOST_RUNS), 1000),
       "The most runs that are remembered for one gateway key",
     ),
+    repeats: about(
+      v.optional(countUpTo(MOST_REPEATS)),
+      "The most times in a row that a run can send the same body. Calls beyond it are reported",
+    ),
+    onRepeat: about(
+      v.optional(v.picklist(["report", "refuse"], 'expected "report" or "refuse"')),
+      "`report` those calls, or `refuse` them too. Default: `report`",
+    ),
   }, "expected an object"),
-  v.transform(({ idle, ...rest }) => ({ ...rest, idleMs: idle })),
+  v.forward(
+    v.check(
+      ({ repeats, onRepeat }) => onRepeat === undefined || repeats !== undefined,
+      "expected repeats too: the most times in a row that a run can send the same body",
+    ),
+    ["onRepeat"],
+  ),
+  v.transform(({ idle, onRepeat = "report", ...rest }) => ({ ...rest, idleMs: idle, onRepeat })),
 );
 
 /** Runs without a setting. */

@@ -153,6 +153,11 @@ const BY_CODE: Readonly<Record<keyof typeof CALL_ERRORS, Advice>> = {
     "rule",
     "Nothing: an operator stopped this run, and its agent has to begin another",
   ],
+  run_repeats: [
+    "caller",
+    "Look for the loop in the agent, and stop its run: sallyport runs stop RUN --key KEY; if the " +
+    "repeats are meant, raise runs.repeats, or set runs.onRepeat to report",
+  ],
   invalid_run: ["caller", "Have the caller correct its Gateway-Run: the answer names the mistake"],
   too_many_runs: [
     "rule",

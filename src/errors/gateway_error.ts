@@ -22,6 +22,8 @@ export interface GatewayErrorDetails {
   readonly retryAfterMs?: number;
   /** The refusing limit, by its name in `RateLimit`. For the record. */
   readonly limit?: string;
+  /** Number of times in a row that its run has sent the body, if that is the reason. For the record. */
+  readonly repeats?: number | undefined;
   /** Cause of the failed provider call. Default: the value of the table. For the record. */
   readonly failureCause?: FailureCause | undefined;
   /** The original error. For the log, never for the caller. */
@@ -54,6 +56,8 @@ export class GatewayError extends Error {
   readonly retryAfterMs: number | undefined;
   /** The refusing limit, such as `requests` or `provider-requests`. */
   readonly limit: string | undefined;
+  /** Number of times in a row that its run has sent the body, if that is the reason. */
+  readonly repeats: number | undefined;
   /** Cause of the failed provider call, if one failed. */
   readonly failureCause: FailureCause | undefined;
 
@@ -74,6 +78,7 @@ export class GatewayError extends Error {
     this.headers = details.headers ?? {};
     this.retryAfterMs = details.retryAfterMs;
     this.limit = details.limit;
+    this.repeats = details.repeats;
     this.failureCause = details.failureCause ?? failureCause;
   }
 

@@ -52,6 +52,7 @@ export type RequestErrorCode =
   // runs
   | "run_budget_exceeded"
   | "run_stopped"
+  | "run_repeats"
   | "invalid_run"
   | "too_many_runs"
   | "runs_unavailable"
@@ -247,6 +248,14 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     param: "Gateway-Run",
     message: "Cannot serve the request: its run was stopped by an operator. " +
       "Begin another run if the work is meant to go on",
+  },
+  run_repeats: {
+    ...INVALID,
+    status: 429,
+    param: "Gateway-Run",
+    message: "Cannot serve the request: its run has sent the same body too many times in a row, " +
+      "as an agent in a loop does. Send another body, or end the work of this run. If the repeats " +
+      "are meant, ask the gateway's operator to raise runs.repeats, or to set runs.onRepeat to report",
   },
   invalid_run: {
     ...INVALID,

@@ -56,6 +56,8 @@ export interface ExchangeRecord {
   readonly attribution?: Attribution | undefined;
   /** Id of the run that it belongs to. The caller chose it. */
   readonly run?: string | undefined;
+  /** Times in a row that its run has sent the body, if they are more than `runs.repeats`. */
+  readonly repeats?: number | undefined;
   /** Name of the operation, such as `chat.completions`. */
   readonly operation?: string | undefined;
   /**
@@ -146,6 +148,7 @@ export const BLANK_RECORD: Readonly<RecordDraft> = {
   plan: undefined,
   attribution: undefined,
   run: undefined,
+  repeats: undefined,
   operation: undefined,
   genAi: undefined,
   isMetered: undefined,

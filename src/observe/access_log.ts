@@ -79,6 +79,7 @@ export function toJsonLine(record: ExchangeRecord, cost?: LoggedCost): string {
     team: record.team,
     attribution: record.attribution,
     run: record.run,
+    repeats: record.repeats,
     provider: record.provider,
     replica: record.replica,
     operation: record.operation,
@@ -141,6 +142,7 @@ export function toPrettyLine(record: ExchangeRecord, cost?: LoggedCost): string 
     team,
     attribution = {},
     run,
+    repeats,
     usage,
   } = record;
   const words = [
@@ -163,6 +165,7 @@ export function toPrettyLine(record: ExchangeRecord, cost?: LoggedCost): string 
     team === undefined ? undefined : `team ${team}`,
     ...Object.entries(attribution).map(([name, value]) => `${name} ${value}`),
     run === undefined ? undefined : `run ${run}`,
+    repeats === undefined ? undefined : `(same body ${repeats} times in a row)`,
     record.id,
   ];
   return words.filter((word) => word !== undefined).join("  ");

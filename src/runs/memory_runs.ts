@@ -4,10 +4,12 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
+import { countBody, isTooOften, type LastBody } from "./repeats.ts";
 import {
   MAX_ANCESTORS,
   MIN_UNUSED_MS,
   narrower,
+  type RefusedRun,
   reservedInRun,
   type RunBounds,
   type RunCall,
@@ -27,7 +29,7 @@ interface OpenCall {
 }
 
 /** The state of a run that outlives its process. Plain data. */
-export interface StoredRun {
+export interface StoredRun extends LastBody {
   readonly id: string;
   parent?: string | undefined;
   budget?: number | undefined;
@@ -45,6 +47,9 @@ export interface StoredRun {
 interface Run extends StoredRun {
   readonly open: Set<OpenCall>;
 }
+
+/** A run, followed by the runs above it. */
+type Chain = readonly [Run, ...Run[]];
 
 /**
  * The runs of a key by id, in the order of their last use. A call uses its run first and then the
@@ -65,13 +70,6 @@ export interface MemoryRunLease extends RunLease {
   abandon(): void;
 }
 
-/** Refusal of a call. */
-export interface RefusedRun {
-  readonly refusal: RunRefusal;
-  /** True if a run above the caller's run refuses it. */
-  readonly isAbove: boolean;
-}
-
 /** Receives the changes of runs, to store them. */
 export interface RunStorage {
   put(keyId: string, run: StoredRun): void;
@@ -82,10 +80,12 @@ export interface RunStorage {
 class Refused extends Error implements RefusedRun {
   readonly refusal: RunRefusal;
   readonly isAbove: boolean;
-  constructor(refusal: RunRefusal, isAbove = false) {
+  readonly repeats: number | undefined;
+  constructor(refusal: RunRefusal, isAbove = false, repeats?: number) {
     super(refusal);
     this.refusal = refusal;
     this.isAbove = isAbove;
+    this.repeats = repeats;
   }
 }
 
@@ -118,20 +118,26 @@ export class MemoryRuns implements RunRegistry {
   admit(call: RunCall, onStopped: () => void): MemoryRunLease {
     const admitted = this.decide(call, onStopped);
     if ("counted" in admitted) return admitted;
-    throw toRunError(admitted.refusal, admitted.isAbove, call.reservation.unpriced);
+    throw toRunError(admitted, call);
   }
 
   /** Admits a call as {@link admit} does, or returns its refusal. */
   decide(call: RunCall, onStopped: () => void): MemoryRunLease | RefusedRun {
-    const { keyId, run, reservation, bounds } = call;
+    const { keyId, run, reservation, bounds, body } = call;
     const now = this.#clock.now();
     this.#forgetOthers(now);
     const runs = this.#runsOf(keyId);
     this.#forgetIdle(keyId, runs, now);
     try {
       const chain = this.#open(keyId, runs, run, bounds, now);
+      const [own] = chain;
+      const repeats = body && countBody(own, body);
+      if (repeats !== undefined) this.#storage?.put(keyId, toStored(own));
       assertRoom(chain, reservation);
-      return this.#count(keyId, chain, reservation, { onStopped });
+      if (body && repeats && !reservation.isFree && isTooOften(body, repeats)) {
+        throw new Refused("repeats", false, repeats);
+      }
+      return { ...this.#count(keyId, chain, reservation, { onStopped }), repeats };
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       return error;
@@ -209,7 +215,7 @@ export class MemoryRuns implements RunRegistry {
   }
 
   /** Opens or narrows a run. Returns it, followed by the runs above it. */
-  #open(keyId: string, runs: KeyRuns, stated: StatedRun, bounds: RunBounds, now: number): Run[] {
+  #open(keyId: string, runs: KeyRuns, stated: StatedRun, bounds: RunBounds, now: number): Chain {
     const { id, parent, limits } = stated;
     if (parent !== undefined) assertParent(runs, id, parent);
     const run = runs.get(id) ?? createRun(id, now);
@@ -217,7 +223,7 @@ export class MemoryRuns implements RunRegistry {
     const above = parent === undefined || runs.has(parent)
       ? ancestorsOf(runs, { parent: parent ?? run.parent })
       : [createRun(parent, now)];
-    const chain = [run, ...above];
+    const chain: Chain = [run, ...above];
     this.#makeRoom(keyId, runs, chain, bounds.maxPerKey, now);
     if (isJoining) join(run, parent, above);
     run.budget = narrower(run.budget, limits.budget);
@@ -318,10 +324,10 @@ export class MemoryRuns implements RunRegistry {
   }
 
   #toStatus(keyId: string, run: Run): RunStatus {
-    const { id, parent, budget, calls, spent, reserved, called, openedAt, usedAt } = run;
+    const { id, parent, budget, calls, spent, reserved, called, openedAt, usedAt, repeats } = run;
     const isStopped = this.#chainOf(keyId, id).some((each) => each.isStopped);
-    const amounts = { budget, calls, spent, reserved, called };
-    return { keyId, id, parent, ...amounts, open: run.open.size, openedAt, usedAt, isStopped };
+    const amounts = { budget, calls, spent, reserved, called, open: run.open.size };
+    return { keyId, id, parent, ...amounts, openedAt, usedAt, isStopped, repeats };
   }
 }
 

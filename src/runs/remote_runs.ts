@@ -45,7 +45,7 @@ export class RemoteRuns implements RunRegistry {
 
   async admit(call: RunCall, onStopped: () => void): Promise<RunLease> {
     const lease = `${this.#id}-${++this.#admitted}`;
-    const { keyId, reservation } = call;
+    const { keyId } = call;
     const undone = {
       type: "release",
       lease,
@@ -54,14 +54,12 @@ export class RemoteRuns implements RunRegistry {
       spend: 0,
       isUndone: true,
     } as const;
-    const { counted, refused } = await this.#ask({ type: "admit", lease, call }, () => {
+    const { counted, refused, repeats } = await this.#ask({ type: "admit", lease, call }, () => {
       void this.#send(undone).catch(() => {}); // it can have been admitted nevertheless
     });
-    if (refused !== undefined) {
-      throw toRunError(refused.refusal, refused.isAbove, reservation.unpriced);
-    }
+    if (refused !== undefined) throw toRunError(refused, call);
     if (counted === undefined) throw new GatewayError("runs_unavailable");
-    return this.#open(lease, call, counted, onStopped);
+    return { ...this.#open(lease, call, counted, onStopped), repeats };
   }
 
   async correct(correction: RunCorrection): Promise<void> {

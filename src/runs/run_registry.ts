@@ -49,6 +49,16 @@ export interface RunBounds {
   readonly maxPerKey: number;
 }
 
+/** The body of a call, from which loops of a run are found. */
+export interface RunBody {
+  /** SHA-256 of its bytes. Only compared, and never shown. */
+  readonly digest: string;
+  /** The most times in a row that a run can send it; `undefined` for any. */
+  readonly most?: number | undefined;
+  /** True if a client library sends a failed call again. It is not counted. */
+  readonly isRetry: boolean;
+}
+
 /** A call of a run. */
 export interface RunCall {
   /** Id of the gateway key. */
@@ -59,10 +69,17 @@ export interface RunCall {
   readonly reservation: RunReservation;
   /** Bounds of the remembered runs of the key. */
   readonly bounds: RunBounds;
+  /** Its body. If it is left out, the call is not counted as a repeat, and ends none. */
+  readonly body?: RunBody | undefined;
 }
 
 /** Lease of an admitted call of a run. */
 export interface RunLease {
+  /**
+   * Number of times in a row that the run has sent the body, with this call. `undefined` if it was
+   * not counted.
+   */
+  readonly repeats?: number | undefined;
   /**
    * Ends the lease, and charges the used money instead of the reserved one. Only the first call has
    * an effect.
@@ -95,6 +112,8 @@ export interface RunStatus extends RunLimits {
   readonly usedAt: number;
   /** True if the run, or a run above it, was stopped. */
   readonly isStopped: boolean;
+  /** Times in a row that it has sent its last body; `undefined` if bodies were not counted. */
+  readonly repeats?: number | undefined;
 }
 
 /** A correction of a call that was charged at its end. */
@@ -135,9 +154,12 @@ export interface RunRegistry {
    * stated limits. An unknown parent is opened without limits. Of a known run, stated limits can
    * only narrow the limits, and a parent can be added, but not changed.
    *
+   * A body is counted in the call's own run only, and also if the call is refused. So a run that
+   * repeats a body too often is refused until it sends another one.
+   *
    * @param onStopped Called once if the run, or one above it, is stopped before the lease ends
-   * @throws {GatewayError} `run_budget_exceeded`, `run_stopped`, `invalid_run`, `too_many_runs`,
-   * `runs_unavailable`, or the code of {@link RunReservation.unpriced}
+   * @throws {GatewayError} `run_budget_exceeded`, `run_stopped`, `run_repeats`, `invalid_run`,
+   * `too_many_runs`, `runs_unavailable`, or the code of {@link RunReservation.unpriced}
    */
   admit(call: RunCall, onStopped: () => void): RunLease | Promise<RunLease>;
   /** Corrects the charge of an ended call in its run and in the runs above it, if they exist. */
@@ -181,18 +203,22 @@ export type RunRefusal =
   | "cycle"
   | "depth"
   | "full"
-  | "unpriced";
+  | "unpriced"
+  | "repeats";
 
-/**
- * Makes the error of a refusal.
- *
- * @param isAbove True if a run above the caller's run refuses it
- * @param unpriced Code for a call whose cost is unknown
- */
+/** Refusal of a call. */
+export interface RefusedRun {
+  readonly refusal: RunRefusal;
+  /** True if a run above the caller's run refuses it. */
+  readonly isAbove: boolean;
+  /** Number of times in a row that the run has sent the body, if that is the reason. */
+  readonly repeats?: number | undefined;
+}
+
+/** Makes the error of a refusal of a call. */
 export function toRunError(
-  refusal: RunRefusal,
-  isAbove: boolean,
-  unpriced: ErrorCode | undefined,
+  { refusal, isAbove, repeats }: RefusedRun,
+  { reservation, body }: Pick<RunCall, "reservation" | "body">,
 ): GatewayError {
   const run = isAbove ? "a run above it" : "the run";
   switch (refusal) {
@@ -219,8 +245,13 @@ export function toRunError(
     case "full":
       return new GatewayError("too_many_runs");
     case "unpriced":
-      return new GatewayError(unpriced ?? "model_not_priced", {
+      return new GatewayError(reservation.unpriced ?? "model_not_priced", {
         detail: `${run} has a budget of money`,
+      });
+    case "repeats":
+      return new GatewayError("run_repeats", {
+        detail: `the run sent it ${repeats} times in a row, and ${body?.most} are allowed`,
+        repeats,
       });
     default:
       return refusal satisfies never;

@@ -9,8 +9,8 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
-import type { CountedRun, MemoryRuns, RefusedRun } from "./memory_runs.ts";
-import type { RunCall, RunCorrection, RunStatus } from "./run_registry.ts";
+import type { CountedRun, MemoryRuns } from "./memory_runs.ts";
+import type { RefusedRun, RunCall, RunCorrection, RunStatus } from "./run_registry.ts";
 
 /** A message to the {@link RunServer}. */
 export type RunMessage =
@@ -47,6 +47,8 @@ export interface EndedRunCall {
 export interface RunAnswer {
   /** The runs that an admitted call counts in. */
   readonly counted?: readonly CountedRun[];
+  /** Number of times in a row that the run of an admitted call has sent the body. */
+  readonly repeats?: number | undefined;
   readonly refused?: RefusedRun;
   /** True if a watched run was stopped, or if a run to stop was found. */
   readonly isStopped?: boolean;
@@ -107,12 +109,12 @@ export class RunServer {
   #admit(id: string, call: RunCall): RunAnswer {
     const admitted = this.#runs.decide(call, () => this.#stopped(id));
     if (!("counted" in admitted)) {
-      const { refusal, isAbove } = admitted;
-      return { refused: { refusal, isAbove } };
+      const { refusal, isAbove, repeats } = admitted;
+      return { refused: { refusal, isAbove, repeats } };
     }
-    const { counted, release, abandon } = admitted;
+    const { counted, release, abandon, repeats } = admitted;
     this.#keep(id, { release, abandon });
-    return { counted };
+    return { counted, repeats };
   }
 
   #release({ lease: id, keyId, counted, spend, isUndone }: EndedRunCall): void {

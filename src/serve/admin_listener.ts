@@ -242,7 +242,7 @@ export class AdminListener {
       },
       withCosts,
       recordings: new RecordingLists({ store: parts.durable?.store, keys }),
-      runs: new RunLists({ registry: parts.runs, currency: config.currency, changes }),
+      runs: new RunLists({ registry: parts.runs, config, changes }),
     };
   }
 }

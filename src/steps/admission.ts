@@ -194,7 +194,8 @@ async function admitWithRun(
       const made = { call, at: exchange.startedAt, isInRun: true };
       counted.account = openAccount(subjects, counted, made, gateway.accounting);
     }
-    await admitToRun(run, counted?.account ?? toFixedAccount(flow, isCharged(operation)), flow);
+    const account = counted?.account ?? toFixedAccount(flow, isCharged(operation));
+    await admitToRun(run, account, call, flow);
   } catch (error) {
     undoAdmission(flow);
     throw error;

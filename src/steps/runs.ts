@@ -4,6 +4,7 @@
  * @module
  */
 import type { RunRules } from "../config/runs.ts";
+import { toBase64Url } from "../durable/recording_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { withDeadline } from "../exchange/deadline.ts";
 import type { GatewayRequest } from "../http/message.ts";
@@ -14,12 +15,15 @@ import { isCharged, isUnstatedOperation } from "../operations/table.ts";
 import { readRunField, readSessionField, RUN_HEADER } from "../runs/run_field.ts";
 import {
   narrower,
+  type RunBody,
   type RunLease,
   type RunReservation,
   type StatedRun,
 } from "../runs/run_registry.ts";
-import type { Account } from "./counted_call.ts";
 import { type CallerSecrets, isSecret } from "./attribution.ts";
+import { bytesOf, type Call } from "./call.ts";
+import { isClientRetry } from "./client_retry.ts";
+import type { Account } from "./counted_call.ts";
 import type { Arrival, Flow } from "./flow.ts";
 
 /**
@@ -95,23 +99,51 @@ function toReservation(account: Account, flow: Flow): RunReservation {
 }
 
 /**
+ * Returns the body of a call that can be a repeat. Programs that wait for something repeat calls
+ * without a body or without cost.
+ */
+async function toRunBody(
+  { body }: Call,
+  { repeats, onRepeat }: RunRules,
+  { request, operation }: Flow,
+): Promise<RunBody | undefined> {
+  if (!isCharged(operation)) return undefined;
+  const bytes = bytesOf(body) as Uint8Array<ArrayBuffer>;
+  if (bytes.byteLength === 0) return undefined;
+  return {
+    digest: toBase64Url(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))),
+    most: onRepeat === "refuse" ? repeats : undefined,
+    isRetry: isClientRetry(request.headers) === true,
+  };
+}
+
+/**
  * Admits a call to its run, and settles it when the exchange is over.
  *
  * @param account The amounts of the call
  * @throws {GatewayError} As the registry of runs does
  */
-export async function admitToRun(run: StatedRun, account: Account, flow: Flow): Promise<void> {
+export async function admitToRun(
+  run: StatedRun,
+  account: Account,
+  call: Call,
+  flow: Flow,
+): Promise<void> {
   const { exchange, gateway, key } = flow;
-  const { idleMs, maxPerKey } = gateway.runRules;
+  const { runRules } = gateway;
+  const { idleMs, maxPerKey, repeats: most } = runRules;
   const reservation = toReservation(account, flow);
-  const call = { keyId: key.id, run, reservation, bounds: { idleMs, maxPerKey } };
+  const body = most === undefined ? undefined : await toRunBody(call, runRules, flow);
+  const asked = { keyId: key.id, run, reservation, bounds: { idleMs, maxPerKey }, body };
   const onStopped = () => exchange.abort(new GatewayError("run_stopped"));
-  const lease = await withDeadline(gateway.runs.admit(call, onStopped), {
+  const lease = await withDeadline(gateway.runs.admit(asked, onStopped), {
     exchange,
     clock: gateway.clock,
     toError: () => new GatewayError("runs_unavailable"),
     onLate: (late: RunLease) => late.release(0, true),
   });
+  const { repeats = 0 } = lease;
+  if (most !== undefined && repeats > most) exchange.facts.repeats = repeats;
   exchange.onSettled(({ usage, calledMs }) =>
     lease.release(account.toAmounts(usage).spend, calledMs === undefined)
   );

@@ -66,4 +66,30 @@ needs(["chromium-headless-shell"]).describe("the console's view of runs", () => 
     assert.deepEqual(await findViolations(page), []);
     ui.watched.assertClean(ui.running.admin);
   });
+
+  it("marks a run that has sent its last body too many times in a row", async () => {
+    const page = await ui.start({ runs: { repeats: 2 } });
+    await signIn(page, ui.running.admin);
+    const { key } = (await ui.running.call("POST", "/v1/keys", { body: {} })).json;
+    for (const run of ["loop", "loop", "loop", "twice", "twice", "once"]) await call(key, run);
+    await open(page, "Runs");
+    const rowOf = (id: string) =>
+      page.getByRole("row").filter({ has: page.getByRole("link", { name: id, exact: true }) });
+    await rowOf("loop").getByText("repeats itself").waitFor();
+    await rowOf("loop").getByText("the last body 3 times in a row").waitFor();
+    await rowOf("twice").getByText("the last body 2 times in a row").waitFor();
+    assert.equal(await page.getByText("repeats itself").count(), 1);
+    assert.equal(await rowOf("once").getByText("in a row").count(), 0);
+    assert.deepEqual(await findViolations(page), []);
+    for (const width of [1280, 800, 390]) {
+      await page.setViewportSize({ width, height: 640 });
+      await assertSound(page, `repeats at ${width}`);
+    }
+    await page.setViewportSize({ width: 1280, height: 640 });
+    await rowOf("loop").getByRole("link", { name: "loop", exact: true }).click();
+    await page.waitForURL(/#exchanges\?run=loop&key=/);
+    await page.locator("summary, tr, button").filter({ hasText: "test-1" }).first().click();
+    await page.getByText("3 times in a row").waitFor();
+    ui.watched.assertClean(ui.running.admin);
+  });
 });

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
 import { assertRefusal, type Running, startAdmin } from "../support/admin.ts";
-import { STREAM_BODY } from "../support/gateway.ts";
+import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { answerPlain, chunk } from "../support/provider.ts";
-import { callInRun } from "../support/runs.ts";
+import { callInRun, digestsOf } from "../support/runs.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 
 for (const args of [[], ["--workers", "2"]]) describeAdmin(args);
@@ -111,6 +111,60 @@ function describeAdmin(args: readonly string[]): void {
     });
   });
 }
+
+describe("repeats of a run", () => {
+  let redis: RedisServer | undefined;
+  const running: Running[] = [];
+  afterEach(async () => {
+    for (const each of running.splice(0)) await each.stop();
+    await redis?.stop();
+    redis = undefined;
+  });
+  const REFUSING = { runs: { repeats: 2, onRepeat: "refuse" } };
+
+  /** Repeats a body at gateways by turns, until it is refused. */
+  async function repeat(gateways: readonly [Running, ...Running[]]): Promise<void> {
+    const [first] = gateways;
+    const { key, id } = (await first.call("POST", "/v1/keys", { body: { name: "agents" } })).json;
+    const statuses: number[] = [];
+    for (let calls = 0; calls < 4; calls++) {
+      const { url } = gateways[calls % gateways.length] ?? first;
+      const answer = await callInRun(url, key, "child; parent=root");
+      statuses.push(answer.status);
+      const text = await answer.text();
+      assert.equal(text.includes('"code":"run_repeats"'), calls > 1, text);
+    }
+    assert.deepEqual(statuses, [200, 200, 429, 429]);
+    const { json, text } = await first.call("GET", `/v1/runs?key=${id}`);
+    const listed = json.runs.map((
+      run: Record<string, unknown>,
+    ) => [run.id, run.calls, run.repeats, run.repeatLimit]);
+    assert.deepEqual(listed, [["root", 2, undefined, 2], ["child", 2, 4, 2]]);
+    const noted: unknown[] = [];
+    for (const each of gateways) {
+      const found = await each.call("GET", "/v1/exchanges?run=child");
+      const { exchanges } = found.json;
+      noted.push(...exchanges.map(({ repeats }: { repeats?: number }) => repeats));
+    }
+    assert.deepEqual(noted.filter((each) => each !== undefined).sort(), [3, 4]);
+    for (const secret of await digestsOf(GOOD_BODY)) assert.ok(!text.includes(secret));
+  }
+
+  for (const args of [[], ["--workers", "2"]]) {
+    it(`are refused, listed and noted ${args.join(" ")}`, async () => {
+      const started = await startAdmin(REFUSING, undefined, { args });
+      running.push(started);
+      await repeat([started]);
+    });
+  }
+
+  withRedis.it("are counted together by two gateways with a Redis", async () => {
+    redis = await startRedis();
+    const [one, other] = [await startAdmin(REFUSING, redis), await startAdmin(REFUSING, redis)];
+    running.push(one, other);
+    await repeat([one, other]);
+  });
+});
 
 describe("runs of two gateways with a Redis", () => {
   let redis: RedisServer | undefined;

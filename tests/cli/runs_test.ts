@@ -13,10 +13,10 @@ describe("sallyport runs", () => {
   let running: Running;
   let key = "";
   let id = "";
-  beforeEach(async () => {
+  const start = async (config: Record<string, unknown> = {}) => {
     const admin = { port: await freePort(), token: TOKEN };
     running = await startAdmin(
-      { admin, prices: { "test-1": { input: 1, output: 1 } } },
+      { ...config, admin, prices: { "test-1": { input: 1, output: 1 } } },
       undefined,
       {
         answering(response, call) {
@@ -27,7 +27,8 @@ describe("sallyport runs", () => {
       },
     );
     ({ key, id } = (await running.call("POST", "/v1/keys", { body: { name: "agents" } })).json);
-  });
+  };
+  beforeEach(() => start());
   afterEach(() => running.stop());
 
   const call = (run: string, body?: string) => callInRun(running.url, key, run, body);
@@ -48,6 +49,19 @@ describe("sallyport runs", () => {
     const json = JSON.parse((await runs("list", "--key", key, "--json")).stdout);
     assert.deepEqual(json, (await running.call("GET", `/v1/runs?key=${id}`)).json.runs);
     assert.equal((await runs("list", "--key", "other")).stdout, "no runs\n");
+  });
+
+  it("list shows how often each run has sent its last body, if that is counted", async () => {
+    await running.stop();
+    await start({ runs: { repeats: 2 } });
+    for (const run of ["loop", "loop", "loop", "twice", "twice"]) await (await call(run)).text();
+    const { stdout } = await runs("list");
+    const [titles = "", ...rows] = stdout.trimEnd().split("\n");
+    assert.match(titles, / {2}REPEATS$/);
+    assert.deepEqual(rows.map((row) => row.trim().split(/ {2,}/)).map((row) => row.at(-1)), [
+      "2",
+      "3 (more than 2)",
+    ]);
   });
 
   it("stop ends the open calls of a run, refuses further ones, and is in the audit", async () => {

@@ -69,11 +69,29 @@ describeRuns("in a Durable Object", () => {
 });
 
 describe("runs in a Durable Object", () => {
-  const callOf = (id: string) => ({
+  const callOf = (id: string, spend = 60) => ({
     keyId: "me",
     run: { id, limits: { budget: 100 } },
-    reservation: costing(60),
+    reservation: costing(spend),
     bounds: { idleMs: HOUR, maxPerKey: 10 },
+  });
+
+  it("repeats outlive the object", async () => {
+    const objects = new Objects(systemClock);
+    const runs = objects.join();
+    const body = { digest: "one", most: 2, isRetry: false };
+    const admit = async () => {
+      const lease = await runs.admit({ ...callOf("a", 1), body }, () => {});
+      lease.release(0, false);
+      return lease.repeats;
+    };
+    assert.equal(await admit(), 1);
+    objects.restart();
+    assert.equal(await admit(), 2);
+    objects.restart();
+    await assert.rejects(admit, /the run sent it 3 times in a row/);
+    objects.restart();
+    assert.equal((await runs.list("me", 10))[0]?.repeats, 3);
   });
 
   it("outlive the object, with their open calls, and are deleted when they are idle", async () => {

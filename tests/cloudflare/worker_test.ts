@@ -129,6 +129,9 @@ describe("a Worker", () => {
     const countless = await start(limited, { hasLimits: false });
     assert.equal((await call(countless)).status, 500);
     await until(() => countless.told().includes("LIMITS: expected"), "the binding's name");
+    const repeating = await start(configWith({ runs: { repeats: 3 } }), { hasLimits: false });
+    assert.equal((await call(repeating)).status, 500);
+    await until(() => repeating.told().includes("LIMITS: expected"), "the binding's name");
   });
 
   it("uses keys in KV, uploaded from the file of keys: created, rotated and revoked", async () => {

@@ -133,6 +133,21 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     "runs.idle",
     /expected a duration from "1m" to "31d"/,
   ],
+  "no repeats of a run": [
+    { providers, runs: { repeats: 0 } },
+    "runs.repeats",
+    /expected a whole number from 1 to 1000000/,
+  ],
+  "another treatment of repeats": [
+    { providers, runs: { repeats: 3, onRepeat: "stop" } },
+    "runs.onRepeat",
+    /expected "report" or "refuse"/,
+  ],
+  "a treatment of repeats without their number": [
+    { providers, runs: { onRepeat: "refuse" } },
+    "runs.onRepeat",
+    /expected repeats too/,
+  ],
   "too many runs": [
     { providers, runs: { maxPerKey: 100_000 } },
     "runs.maxPerKey",
@@ -1197,7 +1212,7 @@ describe("the configuration", () => {
       },
       attribution: { sources: {}, usage: [], maxRows: 1000, metrics: [] },
       keys: [],
-      runs: { headers: [], idleMs: 86_400_000, maxPerKey: 1000 },
+      runs: { headers: [], idleMs: 86_400_000, maxPerKey: 1000, onRepeat: "report" },
       teams: {},
       limits: {
         maxBodyBytes: 32 * 1024 * 1024,

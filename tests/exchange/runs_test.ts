@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { MemoryRuns } from "../../src/runs/memory_runs.ts";
+import type { RunCall, RunRegistry } from "../../src/runs/run_registry.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { it } from "../support/cases.ts";
 import {
@@ -20,6 +21,7 @@ import {
   type Provider,
   startProvider,
 } from "../support/provider.ts";
+import { digestsOf } from "../support/runs.ts";
 import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -168,6 +170,92 @@ describe("runs", () => {
     const told = await under.told();
     assert.match(told, /"run":"run-of-canary"/);
     assert.doesNotMatch(told, /="run-of-canary"/);
+  });
+
+  it("a body that a run repeats is reported from its limit on", async () => {
+    await start({ runs: { repeats: 2 } });
+    for (const run of ["a", "a", "b", "a", "a"]) assert.equal((await inRun(run)).status, 200);
+    const other = GOOD_BODY.replace("Hi", "Hello");
+    assert.notEqual(other, GOOD_BODY);
+    for (const body of [other, GOOD_BODY]) assert.equal((await inRun("a", body)).status, 200);
+    await under.settled(7);
+    const told = await under.told();
+    const lines = told.split("\n").filter((line) => line.startsWith('{"time"'))
+      .map((line) => JSON.parse(line));
+    const repeats = lines.map((line) => line.repeats);
+    assert.deepEqual(repeats, [undefined, undefined, undefined, 3, 4, undefined, undefined]);
+    for (const digest of await digestsOf(GOOD_BODY)) assert.ok(!told.includes(digest));
+  });
+
+  it("a body that a run repeats is refused with advice, until another one comes", async () => {
+    await start({ runs: { repeats: 2, onRepeat: "refuse" } });
+    await inRun("a");
+    await inRun("a");
+    for (const repeats of [3, 4]) {
+      const refused = await inRun("a");
+      assert.equal(refused.status, 429);
+      assert.equal(codeOf(refused), "run_repeats");
+      assert.equal(refused.headers["x-should-retry"], "false");
+      assert.equal(refused.headers["retry-after"], undefined);
+      const { message } = JSON.parse(refused.body).error;
+      assert.match(message, new RegExp(`sent it ${repeats} times in a row, and 2 are allowed`));
+      assert.match(message, /Send another body, or end the work of this run/);
+      assert.match(message, /runs\.repeats.*runs\.onRepeat/);
+      const { code, outcome, repeats: noted } = await under.settled(repeats);
+      assert.deepEqual([code, outcome, noted], ["run_repeats", "refused", repeats]);
+    }
+    assert.equal(provider.calls.length, 2);
+    assert.equal((await inRun("other")).status, 200);
+    assert.equal((await call({})).status, 200, "a call without a run");
+    assert.equal((await inRun("a", GOOD_BODY.replace("Hi", "Hello"))).status, 200);
+    assert.equal((await inRun("a")).status, 200);
+  });
+
+  it("retries of client libraries are no repeats, unless their call is refused", async () => {
+    await start({ runs: { repeats: 1, onRepeat: "refuse" } });
+    const retry = (count: string) => call({ "gateway-run": "a", "x-stainless-retry-count": count });
+    for (const count of ["0", "1", "2"]) assert.equal((await retry(count)).status, 200);
+    assert.equal(codeOf(await retry("0")), "run_repeats");
+    assert.equal(codeOf(await retry("1")), "run_repeats");
+    assert.equal((await under.settled(5)).repeats, 2);
+  });
+
+  it("free calls are no repeats, and end none", async () => {
+    await start(
+      { runs: { repeats: 1, onRepeat: "refuse" } },
+      { provider: { operations: ["default", "models"] } },
+    );
+    const headers = { ...under.headers, "gateway-run": "a", "content-type": "" };
+    await inRun("a");
+    for (let calls = 0; calls < 3; calls++) {
+      const listed = await callRaw(under.a, {
+        method: "GET",
+        path: "/v1/models",
+        headers,
+        body: "",
+      });
+      assert.equal(listed.status, 200);
+    }
+    assert.equal(codeOf(await inRun("a")), "run_repeats");
+  });
+
+  it.notOn("workers", NO_PARTS, "bodies are compared only if repeats are limited", async () => {
+    const bodies: (RunCall["body"])[] = [];
+    const counting = new MemoryRuns(systemClock);
+    const runs: RunRegistry = {
+      admit(asked, onStopped) {
+        bodies.push(asked.body);
+        return counting.admit(asked, onStopped);
+      },
+      correct: (correction) => counting.correct(correction),
+      list: (keyId, limit) => counting.list(keyId, limit),
+      stop: (keyId, id) => counting.stop(keyId, id),
+    };
+    await start({}, { parts: { runs } });
+    for (let calls = 0; calls < 20; calls++) assert.equal((await inRun("a")).status, 200);
+    assert.deepEqual([...new Set(bodies)], [undefined]);
+    assert.equal((await under.settled(20)).repeats, undefined);
+    assert.equal((await runs.list("tester", 1))[0]?.repeats, undefined);
   });
 
   it("a refusal has the form of the caller's interface", async () => {

@@ -238,6 +238,10 @@ describe("the access log", () => {
       status: 401,
     } as const;
     assert.match(toPrettyLine(refused), /401 {2}invalid_gateway_key {2}/);
+    assert.match(
+      toPrettyLine({ ...record, run: "nightly", repeats: 4 }),
+      / {2}run nightly {2}\(same body 4 times in a row\) {2}0b5c$/,
+    );
     const failed = {
       ...record,
       outcome: "upstream_failed",

@@ -40,6 +40,8 @@ const WHOLE = record({
   retryCause: "reset",
   provider: "a",
   keyId: "team-x",
+  run: "nightly",
+  repeats: 4,
   operation: "chat.completions",
   genAi: "chat",
   isMetered: true,

@@ -364,7 +364,7 @@ describe("questions for exchanges", () => {
   });
 
   it("have answers with the name of the gateway, for any content", () => {
-    const one = exchange("1", 1);
+    const one = { ...exchange("1", 1), run: "nightly", repeats: 4 };
     assert.deepEqual(
       readAnswer({
         exchanges: [{ ...one, gateway: "two" }, null],

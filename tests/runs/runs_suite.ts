@@ -5,6 +5,7 @@ import type { ErrorCode } from "../../src/errors/codes.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import {
   MIN_UNUSED_MS,
+  type RunBody,
   type RunBounds,
   type RunLease,
   type RunRegistry,
@@ -42,8 +43,15 @@ interface CallOptions {
   readonly parent?: string;
   readonly reservation?: RunReservation;
   readonly bounds?: RunBounds;
+  readonly body?: RunBody;
   readonly onStopped?: () => void;
 }
+
+/** A body that can be sent twice in a row, unless `more` says otherwise. */
+const sent = (digest: string, more: Partial<RunBody> = {}): CallOptions => ({
+  body: { digest, most: 2, isRetry: false, ...more },
+});
+const retry = (digest: string): CallOptions => sent(digest, { isRetry: true });
 
 async function codeOf(refused: Promise<unknown>): Promise<ErrorCode> {
   try {
@@ -75,10 +83,12 @@ export function describeRuns(
     async function admitAt(
       runs: RunRegistry,
       id: string,
-      { limits = {}, parent, reservation = costing(10), bounds = BOUNDS, onStopped }: CallOptions,
+      options: CallOptions,
     ): Promise<RunLease> {
+      const { limits = {}, parent, reservation = costing(10), bounds = BOUNDS, body } = options;
+      const { onStopped = () => {} } = options;
       const run = { id, parent, limits };
-      const lease = await runs.admit({ keyId, run, reservation, bounds }, onStopped ?? (() => {}));
+      const lease = await runs.admit({ keyId, run, reservation, bounds, body }, onStopped);
       leases.push(lease);
       return lease;
     }
@@ -278,6 +288,93 @@ export function describeRuns(
       assert.equal((await statusOf("child")).spent, 6);
       await under.runs.correct({ keyId, id: "unknown", change: 5 });
       assert.equal((await under.runs.list(keyId, 10)).length, 2);
+    });
+
+    it("counts how many times in a row a run sends a body, at every gateway", async () => {
+      const most = undefined;
+      const repeats: (number | undefined)[] = [];
+      for (const digest of ["one", "one", "other", "one"]) {
+        repeats.push((await admit("a", sent(digest, { most }))).repeats);
+      }
+      repeats.push((await admitAt(under.others, "a", sent("one", { most }))).repeats);
+      repeats.push((await admit("a", sent("one", { most }))).repeats);
+      assert.deepEqual(repeats, [1, 2, 1, 1, 2, 3]);
+      assert.equal((await statusOf("a")).repeats, 3);
+      assert.equal((await statusOf("a", under.others)).repeats, 3);
+    });
+
+    it("a body that is sent too often in a row is refused, until another one comes", async () => {
+      await admit("a", sent("one"));
+      const lease = await admit("a", sent("one"));
+      assert.equal(lease.repeats, 2);
+      await assert.rejects(
+        () => admit("a", sent("one")),
+        (error) =>
+          GatewayError.is(error) && error.code === "run_repeats" && error.repeats === 3 &&
+          /: the run sent it 3 times in a row, and 2 are allowed$/.test(error.message),
+      );
+      lease.release(4, false);
+      await until(async () => (await statusOf("a")).spent === 4, "the end keeps the count");
+      await under.runs.correct({ keyId, id: "a", change: 1 });
+      await until(async () => (await statusOf("a")).spent === 5, "a correction too");
+      assert.equal(await refusal("a", sent("one")), "run_repeats");
+      const { repeats, called } = await statusOf("a");
+      assert.deepEqual([repeats, called], [4, 2], "a refused call counts, but only as a repeat");
+      assert.equal((await admit("a", sent("other"))).repeats, 1);
+      assert.equal((await admit("a", sent("one"))).repeats, 1);
+    });
+
+    it("repeats count in the run itself, and not in the runs above it or next to it", async () => {
+      for (const id of ["one", "other", "another"]) {
+        assert.equal((await admit(id, { ...sent("body"), parent: "root" })).repeats, 1);
+      }
+      assert.equal((await statusOf("root")).repeats, undefined);
+      assert.equal((await statusOf("one")).parent, "root");
+      assert.equal((await admit("root", sent("body"))).repeats, 1);
+    });
+
+    it("a retry of a client library is not counted, and is refused like its call", async () => {
+      await admit("a", sent("one"));
+      for (let calls = 0; calls < 3; calls++) {
+        assert.equal((await admit("a", retry("one"))).repeats, 1);
+      }
+      await admit("a", retry("earlier"));
+      assert.equal((await admit("a", sent("one"))).repeats, 2);
+      assert.equal(await refusal("a", sent("one")), "run_repeats");
+      assert.equal(await refusal("a", retry("one")), "run_repeats");
+      assert.equal((await statusOf("a")).repeats, 3);
+    });
+
+    it("a call whose body is not counted ends no repeats, and is not refused for them", async () => {
+      await admit("a", sent("one"));
+      await admit("a", sent("one"));
+      assert.equal((await admit("a")).repeats, undefined);
+      await admit("a", { ...sent("one"), reservation: FREE });
+      assert.equal(await refusal("a", sent("one")), "run_repeats");
+    });
+
+    it("a call that another limit refuses counts as a repeat, and that limit comes first", async () => {
+      const limits = { calls: 1 };
+      await admit("a", { ...sent("one"), limits });
+      for (let calls = 0; calls < 3; calls++) {
+        assert.equal(await refusal("a", sent("one")), "run_budget_exceeded");
+      }
+      assert.equal((await statusOf("a")).repeats, 4);
+      await under.runs.stop(keyId, "a");
+      assert.equal(await refusal("a", sent("one")), "run_stopped");
+    });
+
+    it("repeats are forgotten with their run", async () => {
+      const bounds = { ...BOUNDS, idleMs: 60_000 };
+      const call = async () => {
+        const lease = await admit("a", { ...sent("one"), bounds });
+        lease.release(0, false);
+        return lease.repeats;
+      };
+      await call();
+      assert.equal(await call(), 2);
+      await under.pass(61_000);
+      assert.equal(await call(), 1);
     });
 
     it("lists the runs of one key, or of all, the last used first", async () => {

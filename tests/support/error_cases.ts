@@ -47,6 +47,8 @@ const answering = (answer: Answering) => () => startProvider(answer);
 /** Cleanups, run in reverse order. */
 const closing: (() => Promise<void>)[] = [];
 const refusing = async () => ({ url: await urlOfNobody(), close: () => Promise.resolve() });
+/** A body that tests with marks leave as it is, because it names a user. */
+const REPEATED = GOOD_BODY.replace(/\}$/, ',"user":"one"}');
 /** The key of the cases that need a separate key. */
 export const OWN_KEY = "own-key-of-a-team";
 const restricted = (rules: Record<string, unknown>): Case => ({
@@ -175,6 +177,12 @@ export const CASES: Readonly<
     },
     call: change({ "gateway-run": "one" }),
     notOnWorkers: "a Worker accepts no parts from a test",
+  },
+  run_repeats: {
+    options: { config: { runs: { repeats: 1, onRepeat: "refuse" } } },
+    before: (under) =>
+      callRaw(under.a, { headers: { ...under.headers, "gateway-run": "one" }, body: REPEATED }),
+    call: () => ({ headers: { "gateway-run": "one" }, body: REPEATED }),
   },
   invalid_run: { call: change({ "gateway-run": "7b; calls=1" }) },
   too_many_runs: {

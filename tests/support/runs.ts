@@ -23,3 +23,12 @@ export const callInRun = (
     },
     body,
   });
+
+/** The digest of a text in the forms in which it could be shown. */
+export async function digestsOf(text: string): Promise<string[]> {
+  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
+  const bytes = Array.from(new Uint8Array(hash));
+  const base64 = btoa(String.fromCharCode(...bytes)).replace(/=+$/, "");
+  const hex = bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return [base64, base64.replaceAll("+", "-").replaceAll("/", "_"), hex];
+}

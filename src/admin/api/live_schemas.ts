@@ -100,6 +100,9 @@ export const exchangeSchema: v.GenericSchema<LiveExchange> = objectOf<LiveExchan
     v.description("Values of the configured headers, which the caller chose"),
   )),
   run: optional(text("Id of its run, which the caller chose")),
+  repeats: optional(
+    count("How many times in a row its run has sent the body, if that is more than runs.repeats"),
+  ),
   usesHeldKey: optional(flag("Whether it used a provider key that the gateway holds")),
   gateway: optional(text("Name of its gateway, where the report is about several")),
   operation: optional(text()),

@@ -35,6 +35,12 @@ const run = objectOf<RunView>({
   callLimit: optional(count("The most calls; left out for any")),
   calls: count("Its calls, with those of the runs below it"),
   openCalls: count(),
+  repeats: optional(
+    count("How many times in a row it has sent its last body; left out if bodies are not counted"),
+  ),
+  repeatLimit: optional(
+    count("runs.repeats: more repeats than this are reported, and refused if so configured"),
+  ),
   opened: time(),
   lastUsed: time(),
 });

@@ -121,7 +121,7 @@ function factsOf(exchange: LiveExchange): Fact[] {
     gateway,
   } = exchange;
   const { usage, isEstimated, observedLimit, stream, retryCause, model, code } = exchange;
-  const { usesHeldKey, run, attribution = {} } = exchange;
+  const { usesHeldKey, run, repeats, attribution = {} } = exchange;
   const ofProvider = provider === undefined ? undefined : toExchanges({ provider });
   return [
     ["Request id", id, toExchanges({ search: id })],
@@ -139,6 +139,7 @@ function factsOf(exchange: LiveExchange): Fact[] {
     ["Key at the provider", usesHeldKey === true ? "held by the gateway" : undefined],
     ["Team", team, team && toExchanges({ team })],
     ["Run", run, run && toExchanges({ run })],
+    ["Same body of the run", repeats === undefined ? undefined : `${repeats} times in a row`],
     ...Object.entries(attribution).map(([name, value]): Fact => [
       words(name),
       value,

@@ -27,6 +27,7 @@ function Row({ of: run, now, onStop }: {
   onStop: (() => void) | undefined;
 }): JSX.Element {
   const { id, key, parent, state, budget, spent, currency, callLimit, calls, openCalls } = run;
+  const { repeats = 0, repeatLimit = Infinity } = run;
   const allowed = callLimit === undefined ? undefined : String(callLimit);
   return (
     <tr>
@@ -40,9 +41,13 @@ function Row({ of: run, now, onStop }: {
       <td class="state">
         <Pill kind={KINDS[state]}>{state}</Pill>
         {openCalls > 0 && <span class="hint">{openCalls} open</span>}
+        {repeats > repeatLimit && <Pill kind="warn">repeats itself</Pill>}
       </td>
       <td class="used" data-label="Spent">{toUse(spent, budget, currency)}</td>
-      <td class="may" data-label="Calls">{toUse(String(calls), allowed, "")}</td>
+      <td class="may" data-label="Calls">
+        {toUse(String(calls), allowed, "")}
+        {repeats > 1 && <span class="hint">the last body {repeats} times in a row</span>}
+      </td>
       <td class="last" data-label="Last used">{ago(run.lastUsed, now)}</td>
       <td class="acts">
         {onStop !== undefined && (

@@ -100,6 +100,7 @@ export function parseLogLine(line: string): LogLine | undefined {
       model: toText(object.model),
       operation: toText(object.operation),
       run: toText(object.run),
+      repeats: toNumber(object.repeats),
       // A code of another version is only compared and printed.
       code: toText(object.code) as ErrorCode | undefined,
       cause: typeof cause === "string" && Object.hasOwn(FAILURE_CAUSES, cause)

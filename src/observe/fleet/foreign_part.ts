@@ -150,9 +150,8 @@ const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
   ] as const)
     .map((name) => [name, isText] as const),
   ...(["limit", "observedLimit"] as const).map((name) => [name, isText] as const),
-  ...(["calledMs", "firstByteMs", "firstTokenMs", "replica"] as const).map((name) =>
-    [name, isCount] as const
-  ),
+  ...(["calledMs", "firstByteMs", "firstTokenMs", "replica", "repeats"] as const)
+    .map((name) => [name, isCount] as const),
   ...(["isMetered", "isEstimated", "stream", "usesHeldKey"] as const).map((name) =>
     [name, isFlag] as const
   ),

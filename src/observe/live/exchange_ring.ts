@@ -53,6 +53,7 @@ function toLiveExchange(record: ExchangeRecord, settledAt: number): LiveExchange
     team: record.team,
     attribution: record.attribution,
     run: record.run,
+    repeats: record.repeats,
     operation: record.operation,
     genAi: record.genAi,
     isMetered: record.isMetered,

@@ -5,9 +5,10 @@
  */
 import { MAX_ANCESTORS, type RunStatus } from "../run_registry.ts";
 
-/** Position of the stop and of the parent in the text of a run. */
+/** Positions in the text of a run. */
 const STOPPED_AT = 6;
 const PARENT_AT = 7;
+const REPEATS_AT = 8;
 
 /** A run without what the others decide. */
 type ReadRun = Omit<RunStatus, "open">;
@@ -30,6 +31,7 @@ function readRun(keyId: string, id: string, text: string, usedAt: number): ReadR
     openedAt,
     usedAt,
     isStopped: words[STOPPED_AT] === "1",
+    repeats: Number(words[REPEATS_AT]) || undefined,
   };
 }
 

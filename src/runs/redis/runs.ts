@@ -10,8 +10,9 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
 import type { Late, RedisCommand } from "../../storage/redis_command.ts";
-import type { CountedRun, RefusedRun } from "../memory_runs.ts";
+import type { CountedRun } from "../memory_runs.ts";
 import {
+  type RefusedRun,
   type RunCall,
   type RunCorrection,
   type RunLease,
@@ -50,6 +51,13 @@ interface Asked {
   readonly name: string;
 }
 
+/** An admitted call. */
+interface Admitted {
+  readonly counted: readonly CountedRun[];
+  /** Number of times in a row that its run has sent the body; 0 if it was not counted. */
+  readonly repeats: number;
+}
+
 /** The end of a call. */
 interface Settlement {
   readonly keyId: string;
@@ -61,7 +69,7 @@ interface Settlement {
 
 /** Runs in Redis. */
 export class RedisRuns implements RunRegistry {
-  readonly #admit: RedisCommand<Asked, readonly CountedRun[] | RefusedRun>;
+  readonly #admit: RedisCommand<Asked, Admitted | RefusedRun>;
   readonly #settle: RedisCommand<Settlement, unknown>;
   readonly #correct: RedisCommand<RunCorrection, unknown>;
   readonly #stop: RedisCommand<{ readonly keyId: string; readonly id: string }, boolean>;
@@ -110,25 +118,25 @@ export class RedisRuns implements RunRegistry {
     const name = `${this.#id}-${++this.#admitted} ${run.id}`;
     const undo = (counted: readonly CountedRun[]) =>
       this.#end({ keyId, name, counted, spend: 0, isUndone: !reservation.isFree });
-    const late = (one: Late<readonly CountedRun[] | RefusedRun>) => {
-      if (one.state === "answered" && !("refusal" in one.answer)) undo(one.answer);
+    const late = (one: Late<Admitted | RefusedRun>) => {
+      if (one.state === "answered" && !("refusal" in one.answer)) undo(one.answer.counted);
     };
     const admitted = await this.#admit({ call, name }, { late }).catch((cause) => {
       throw new GatewayError("runs_unavailable", { cause });
     });
-    if ("refusal" in admitted) {
-      throw toRunError(admitted.refusal, admitted.isAbove, reservation.unpriced);
-    }
+    if ("refusal" in admitted) throw toRunError(admitted, call);
+    const { counted, repeats } = admitted;
     this.#index.note(keyId);
-    const remove = this.#open.add({ keyId, name, counted: admitted, idleMs, onStopped });
+    const remove = this.#open.add({ keyId, name, counted, idleMs, onStopped });
     let isOpen = true;
     return {
+      repeats: call.body && repeats,
       release: (spend, wasUndone) => {
         if (!isOpen) return;
         isOpen = false;
         remove();
         const isUndone = wasUndone && !reservation.isFree;
-        this.#end({ keyId, name, counted: admitted, spend, isUndone });
+        this.#end({ keyId, name, counted, spend, isUndone });
       },
     };
   }
@@ -185,7 +193,7 @@ async function orUnavailable<Answer>(answer: Promise<Answer>): Promise<Answer> {
 }
 
 function toAdmitCall({ call, name }: Asked): AdmitCall {
-  const { keyId, run: { id, parent = "", limits }, reservation, bounds } = call;
+  const { keyId, run: { id, parent = "", limits }, reservation, bounds, body } = call;
   const { spend, unpriced, isFree, isStrict } = reservation;
   return {
     ...toRunKeys(keyId),
@@ -200,6 +208,9 @@ function toAdmitCall({ call, name }: Asked): AdmitCall {
     isStrict,
     ...bounds,
     openMs: OPEN_MS,
+    body: body?.digest ?? "",
+    isRetry: body?.isRetry === true,
+    mostRepeats: body?.most ?? NO_LIMIT,
   };
 }
 
@@ -212,18 +223,23 @@ const REFUSALS: readonly string[] = [
   "depth",
   "full",
   "unpriced",
+  "repeats",
 ] satisfies readonly RunRefusal[];
 
 const isRefusal = (text: unknown): text is RunRefusal =>
   typeof text === "string" && REFUSALS.includes(text);
 
-function readAdmitted(answer: unknown): readonly CountedRun[] | RefusedRun {
-  const [first, ...rest]: unknown[] = Array.isArray(answer) ? answer : [];
-  if (isRefusal(first)) return { refusal: first, isAbove: rest[0] === 1 };
-  if (first !== "" || rest.length === 0 || rest.length % 2 !== 0) throw new Error("no admission");
+function readAdmitted(answer: unknown): Admitted | RefusedRun {
+  const [first, second, ...rest]: unknown[] = Array.isArray(answer) ? answer : [];
+  if (isRefusal(first)) {
+    const repeats = typeof rest[0] === "number" ? rest[0] : undefined;
+    return { refusal: first, isAbove: second === 1, repeats };
+  }
+  const hasPairs = rest.length > 0 && rest.length % 2 === 0;
+  if (first !== "" || typeof second !== "number" || !hasPairs) throw new Error("no admission");
   const counted: CountedRun[] = [];
   for (let index = 0; index < rest.length; index += 2) {
     counted.push({ id: String(rest[index]), reserved: Number(rest[index + 1]) });
   }
-  return counted;
+  return { counted, repeats: second };
 }

@@ -31,23 +31,26 @@ const KEYS = { runsKey: "key", usedKey: "key", openKey: "key" } as const;
 
 /**
  * Reads and writes a run: budget, calls, spent, reserved, called, time of its opening, 1 if it is
- * stopped, and its parent, separated by spaces, which no id contains. Values that are not numbers
- * count as 0.
+ * stopped, its parent or nothing, and, once it has sent a body that is counted, how many times in a
+ * row, and its digest. They are separated by spaces, which no id contains. Values that are not
+ * numbers count as 0.
  */
 const RUN = `local function read(id)
   local text = redis.call('HGET', runsKey, id)
   if not text then return nil end
   local words = {}
-  for word in string.gmatch(text, '%S+') do words[#words + 1] = word end
+  for word in string.gmatch(text .. ' ', '([^ ]*) ') do words[#words + 1] = word end
   local function number(index) return tonumber(words[index]) or 0 end
   return {
     id = id, budget = number(1), calls = number(2), spent = number(3), reserved = number(4),
-    called = number(5), openedAt = number(6), isStopped = words[7] == '1', parent = words[8]
+    called = number(5), openedAt = number(6), isStopped = words[7] == '1',
+    parent = words[8] ~= '' and words[8] or nil, repeats = number(9), lastBody = words[10]
   }
 end
 local function write(run)
   local text = string.format('%.0f %.0f %.0f %.0f %.0f %.0f %s %s', run.budget, run.calls, run.spent,
     run.reserved, run.called, run.openedAt, run.isStopped and '1' or '0', run.parent or '')
+  if run.lastBody then text = string.format('%s %.0f %s', text, run.repeats, run.lastBody) end
   redis.call('HSET', runsKey, run.id, text)
 end
 local function above(run)
@@ -74,7 +77,7 @@ end
 local function create(name)
   return {
     id = name, budget = ${NO_LIMIT}, calls = ${NO_LIMIT}, spent = 0, reserved = 0, called = 0,
-    openedAt = now, isNew = true
+    openedAt = now, repeats = 0, isNew = true
   }
 end
 for _, idle in ipairs(redis.call('ZRANGEBYSCORE', usedKey, '-inf', now - idleMs)) do forget(idle) end
@@ -120,6 +123,17 @@ if surplus > 0 then
 end
 `;
 
+/** Counts the body of a call in its own run. A retry changes nothing. */
+const COUNT_BODY = `local repeats = 0
+if body ~= '' then
+  if run.lastBody == body then repeats = run.repeats end
+  if not isRetry then
+    repeats = repeats + 1
+    run.lastBody, run.repeats = body, repeats
+  end
+end
+`;
+
 /**
  * Defines the refusal of a call. A run that joins a parent brings along what it has used. The end of
  * a call that is open now corrects it only in the run itself, so all that the call has reserved
@@ -151,6 +165,7 @@ local function refusal()
       if each.spent + each.reserved + room > each.budget then return {'budget', isAbove} end
     end
   end
+  if mostRepeats >= 0 and repeats > mostRepeats then return {'repeats', 0, repeats} end
 end
 `;
 
@@ -173,11 +188,17 @@ export interface AdmitCall extends RunKeys {
   readonly maxPerKey: number;
   /** Time for which an open call is remembered. Milliseconds. */
   readonly openMs: number;
+  /** Digest of its body; empty if it is not counted. */
+  readonly body: string;
+  readonly isRetry: boolean;
+  /** {@link NO_LIMIT} for none. */
+  readonly mostRepeats: number;
 }
 
 /**
- * Answer: the refusal and 1 if a run above refuses; or an empty text, followed by the id of each run
- * of the chain and the money that is reserved there.
+ * Answer: the refusal, 1 if a run above refuses, and the repeats of the body if they are the reason;
+ * or an empty text and the repeats, followed by the id of each run of the chain and the money that
+ * is reserved there.
  */
 export const ADMIT: RedisScript<AdmitCall> = defineScript(
   "sallyportRunAdmit",
@@ -195,11 +216,14 @@ export const ADMIT: RedisScript<AdmitCall> = defineScript(
     idleMs: "number",
     maxPerKey: "number",
     openMs: "number",
+    body: "text",
+    isRetry: "flag",
+    mostRepeats: "number",
   },
   () =>
-    `${NOW}${RUN}${FORGET_IDLE}${FIND_CHAIN}${MAKE_ROOM}${DECIDE}
+    `${NOW}${RUN}${FORGET_IDLE}${FIND_CHAIN}${MAKE_ROOM}${COUNT_BODY}${DECIDE}
 local refused = refusal()
-local reply = refused or {''}
+local reply = refused or {'', repeats}
 for index, each in ipairs(chain) do
   if not refused then
     local reserved = reservedIn(each)

@@ -9,6 +9,7 @@ import { OwnerKeys } from "../../durable/recording_keys.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { GatewayRequest } from "../../http/message.ts";
 import type { ResolvedOperation } from "../../operations/router.ts";
+import { isClientRetry } from "../client_retry.ts";
 import type { Flow, WantedRecording } from "../flow.ts";
 
 /**
@@ -16,11 +17,6 @@ import type { Flow, WantedRecording } from "../flow.ts";
  * §3.3.6.
  */
 const ASKING_HEADER = "sallyport-durable";
-/**
- * Header with the number of the retry, as the client libraries of OpenAI and others send it; 0 for
- * the first attempt.
- */
-const RETRY_COUNT = "x-stainless-retry-count";
 const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-\x7e]{1,256}))$/;
 
 /**
@@ -37,10 +33,9 @@ export function readWantedRecording(
   if (cost !== "tokens") return undefined;
   const sent = headers.get("idempotency-key");
   const idempotencyKey = sent === null ? undefined : readIdempotencyKey(sent);
-  const retries = settings.retries ? headers.get(RETRY_COUNT) : null;
+  const isRetry = settings.retries ? isClientRetry(headers) : undefined;
   const isNeeded = idempotencyKey !== undefined || asksForRecording(headers);
-  if (!isNeeded && retries === null) return undefined;
-  const isRetry = retries === null ? undefined : Number(retries) > 0;
+  if (!isNeeded && isRetry === undefined) return undefined;
   return { settings, idempotencyKey, isRetry, isNeeded };
 }
 
