@@ -31,7 +31,7 @@ export class RedisChangeLog implements ChangeLog {
         change: writeChange(change),
         last: MAX_CHANGES - 1,
       }),
-      read: (answer) => answer,
+      read: (reply) => reply,
     });
   }
 
@@ -43,7 +43,7 @@ export class RedisChangeLog implements ChangeLog {
     const lines = await this.#explain(() =>
       this.#client.ask(
         (redis) => redis.lrange(this.#changesKey, 0, -1),
-        (answer) => answer as string[],
+        (reply) => reply as string[],
       )
     );
     return lines.map(readChange).filter((change) => change !== undefined);

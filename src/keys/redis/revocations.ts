@@ -58,7 +58,7 @@ export class RedisRevocations implements RevocationRegistry {
   readonly #clock: Clock;
   readonly #add: ReturnType<RedisClient["script"]>;
   readonly #index = new RevocationIndex();
-  /** Generation and number of changes of the known data; `undefined` before the first answer. */
+  /** Generation and number of changes of the known data; `undefined` before the first reply. */
   #version: string | undefined;
   #reading: Promise<void> | undefined;
   #isClosed = false;
@@ -119,7 +119,7 @@ export class RedisRevocations implements RevocationRegistry {
     if (version === this.#version) return;
     const texts = await run(
       (redis) => redis.zrange(REVOKED, "0", "-1"),
-      (answer) => answer as string[],
+      (reply) => reply as string[],
     );
     const stored = texts.map((text) => readRevocation(JSON.parse(text)));
     const index = new RevocationIndex();

@@ -40,7 +40,7 @@ export class RedisTeamStore implements TeamStore {
     this.#replace = client.command({
       script: REPLACE_TEAM,
       write: (call: Replacement) => ({ teamsKey, ...call }),
-      read: (answer) => answer === 1,
+      read: (reply) => reply === 1,
     });
   }
 
@@ -76,9 +76,9 @@ export class RedisTeamStore implements TeamStore {
   }
 }
 
-/** Reads the answer of {@link READ_TEAMS}. */
-function toTeamRecords(answer: unknown): TeamRecords {
-  const [isLost, ...texts] = Array.isArray(answer) ? answer : [];
+/** Reads the reply of {@link READ_TEAMS}. */
+function toTeamRecords(reply: unknown): TeamRecords {
+  const [isLost, ...texts] = Array.isArray(reply) ? reply : [];
   if (isLost !== 0 && isLost !== 1) throw new Error("no teams");
   const records = new Map<string, string>();
   for (let index = 0; index < texts.length; index += 2) {
