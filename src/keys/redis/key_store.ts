@@ -6,7 +6,7 @@
  */
 import type { ReportEvent } from "../../exchange/reported_event.ts";
 import type { Clock } from "../../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
 import { KeyCache } from "./key_cache.ts";
 import { readKeyRecord, writeKeyRecord } from "../key_record.ts";
@@ -29,10 +29,12 @@ import {
   type KeyQuery,
   type KeyRegistry,
   KeyStoreError,
-  KeyStoreUnavailable,
   matchesQuery,
   refuseAfter,
 } from "../key_store.ts";
+import { explainFailure } from "./store_failure.ts";
+
+const UNAVAILABLE = "Cannot use the keys in Redis: check that it runs, its URL and its log";
 
 /** Maximum number of last uses that are not written yet. */
 const MAX_USED = 50_000;
@@ -293,16 +295,8 @@ export class RedisKeyStore implements KeyRegistry {
     return rank === null ? refuseAfter() : rank + 1;
   }
 
-  async #administer<T>(act: () => Promise<T>): Promise<T> {
-    try {
-      return await act();
-    } catch (cause) {
-      if (!(cause instanceof RedisFailed)) throw cause;
-      throw new KeyStoreUnavailable(
-        "Cannot use the keys in Redis: check that it runs, its URL and its log",
-        { cause },
-      );
-    }
+  #administer<T>(act: () => Promise<T>): Promise<T> {
+    return explainFailure(UNAVAILABLE, act);
   }
 
   #writeLater(): void {

@@ -3,12 +3,14 @@
  *
  * @module
  */
-import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
 import type { KeySnapshot } from "../key_snapshot_file.ts";
-import { KeyStoreUnavailable } from "../key_store.ts";
 import type { TeamRecords, TeamStore } from "../team_store.ts";
 import { READ_TEAMS, REPLACE_TEAM, type ReplaceTeamCall, toKeyNames } from "./key_scripts.ts";
+import { explainFailure } from "./store_failure.ts";
+
+const UNAVAILABLE = "Cannot use the teams in Redis: check that it runs, its URL and its log";
 
 type Replacement = Omit<ReplaceTeamCall, "teamsKey">;
 
@@ -63,16 +65,8 @@ export class RedisTeamStore implements TeamStore {
     return await this.#explain(() => this.#replace(call, { isAdministrative: true }));
   }
 
-  async #explain<T>(act: () => Promise<T>): Promise<T> {
-    try {
-      return await act();
-    } catch (cause) {
-      if (!(cause instanceof RedisFailed)) throw cause;
-      throw new KeyStoreUnavailable(
-        "Cannot use the teams in Redis: check that it runs, its URL and its log",
-        { cause },
-      );
-    }
+  #explain<T>(act: () => Promise<T>): Promise<T> {
+    return explainFailure(UNAVAILABLE, act);
   }
 }
 
