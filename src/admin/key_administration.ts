@@ -295,16 +295,16 @@ export class KeyAdministration {
     const state = findKeyState(key, now);
     if (state !== "active") return state;
     if (key.later?.refusal !== undefined) return "unreadable";
-    const { known, isComplete } = this.#teams;
+    const { byName, isComplete } = this.#teams;
     // A team that the store has lost can exist: its calls are not refused for that reason.
-    const isKnown = key.team === undefined || Object.hasOwn(known, key.team) || !isComplete;
+    const isKnown = key.team === undefined || Object.hasOwn(byName, key.team) || !isComplete;
     return isKnown ? state : "team_not_configured";
   }
 
   /** Checks the changed settings. @throws {KeyStoreError} If one does not fit the configuration */
   #assertFits(policy: Partial<KeyPolicy>, changed: readonly string[]): void {
     const { config } = this.#parts;
-    const whole = { ...config, teams: this.#teams.known };
+    const whole = { ...config, teams: this.#teams.byName };
     const misfit = findKeyMisfits(policy, whole).find(({ path }) =>
       changed.includes(String(path[0]))
     );

@@ -65,7 +65,7 @@ function acceptsGzip(header: string | null): boolean {
 }
 
 /** Answers with a file of {@link PAGE_PATHS}. Returns `undefined` for any other path. */
-export async function toPageAnswer(
+export async function toPageResponse(
   wanted: string,
   acceptEncoding: string | null,
 ): Promise<GatewayResponse | undefined> {

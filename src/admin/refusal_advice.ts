@@ -10,8 +10,8 @@ import type { ErrorCode } from "../errors/codes.ts";
 import type { FailureCause, TokenFault } from "../errors/outcomes.ts";
 import { findKeyState } from "../keys/policy.ts";
 
-/** Facts of a refused request. */
-export interface RefusedFacts {
+/** A refused request, and its key. */
+export interface Refusal {
   readonly config: Config;
   /** Name of the provider, if one was found. */
   readonly provider: string | undefined;
@@ -23,10 +23,10 @@ export interface RefusedFacts {
   readonly cause?: FailureCause | undefined;
 }
 
-type Advice = string | ((facts: RefusedFacts) => string);
+type Advice = string | ((refusal: Refusal) => string);
 
 const IN_THE_REQUEST = "change the request: the message says where";
-const LIMIT = ({ key }: RefusedFacts): string =>
+const LIMIT = ({ key }: Refusal): string =>
   `wait until the limit resets, or raise it: ${
     key?.id.startsWith(TOKEN_ID_PREFIX) === true
       ? "plans of its issuer in identity"
@@ -59,7 +59,7 @@ const toChange = (key: KeyConfig | undefined, options: string): string =>
     : `sallyport keys update ${key?.id} ${options}`;
 
 /** Explains why a key is not accepted. Callers never see this text. */
-function explainKey({ isLookedUp, key, cause }: RefusedFacts): string {
+function explainKey({ isLookedUp, key, cause }: Refusal): string {
   if (cause !== undefined && Object.hasOwn(TOKEN_ADVICE, cause)) {
     return TOKEN_ADVICE[cause as TokenFault];
   }
@@ -123,7 +123,7 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
 };
 
 /** Finds the advice on a refusal: one line without secrets. */
-export function findAdvice(code: ErrorCode, facts: RefusedFacts): string {
+export function findAdvice(code: ErrorCode, refusal: Refusal): string {
   const advice = ADVICE[code] ?? IN_THE_REQUEST;
-  return typeof advice === "string" ? advice : advice(facts);
+  return typeof advice === "string" ? advice : advice(refusal);
 }

@@ -47,7 +47,7 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
   const storedTeams = await describeStoredTeams(teams).catch((error) => {
     throw error instanceof KeyStoreUnavailable ? new CommandLineError(error.message) : error;
   });
-  const missingTeams = await describeMissingTeams(keys, teams.known);
+  const missingTeams = await describeMissingTeams(keys, teams.byName);
   const unreadableKeys = await describeUnreadableKeys(effective, source.directory);
   await assembly.close();
   const checked = checkConfig(source.input);

@@ -74,7 +74,7 @@ async function showTeam(
   config: Config,
 ): Promise<ShownTeam> {
   const team = withoutUse(await teams.show(name));
-  const limits = assembly.teams.known[name]?.limits;
+  const limits = assembly.teams.byName[name]?.limits;
   if (limits === undefined) return team;
   const use = await readRunningUse(config, assembly, { name: `team:${name}`, limits });
   return use === undefined ? team : { ...team, use };

@@ -5,7 +5,7 @@
  * @module
  */
 import { ERRORS } from "../errors/codes.ts";
-import type { ErrorFacts, GatewayError } from "../errors/gateway_error.ts";
+import type { ErrorContent, GatewayError } from "../errors/gateway_error.ts";
 import {
   mergeCounts,
   type MessageCounts,
@@ -65,7 +65,7 @@ const ERROR_TYPES: Readonly<Record<number, string>> = {
  * Makes an error in Anthropic's form. `code` and `param` are additional fields of the gateway. The
  * client library reads the code from the details.
  */
-function toErrorBody({ message, param, code }: ErrorFacts): string {
+function toErrorBody({ message, param, code }: ErrorContent): string {
   const { status } = ERRORS[code];
   const type = ERROR_TYPES[status] ?? (status < 500 ? "invalid_request_error" : "api_error");
   return JSON.stringify({

@@ -122,7 +122,7 @@ function readRuns(iterations: readonly unknown[]): readonly Run[] {
  * Divides counts that only the whole answer states among its runs: thinking, and the longer time of
  * the cache.
  */
-function share(runs: readonly Run[], counts: MessageCounts): readonly Run[] {
+function divideAmong(runs: readonly Run[], counts: MessageCounts): readonly Run[] {
   const left = { thinking: counts.thinking ?? 0, longWritten: counts.longWritten ?? 0 };
   const take = (name: keyof typeof left, own: number | undefined, most: number): number => {
     const taken = own ?? Math.min(left[name], most);
@@ -146,11 +146,11 @@ function sortRuns(counts: MessageCounts): { inside: readonly Run[]; beside: read
     runs.filter(({ type }) => types.includes(String(type)));
   const beside = ofType("compaction", "advisor_message");
   const inside = ofType("message", "fallback_message");
-  if (areAll(inside, counts)) return { inside: share(inside, counts), beside };
+  if (areAll(inside, counts)) return { inside: divideAmong(inside, counts), beside };
   const messages = ofType("message");
   if (!areAll(messages, counts)) return { inside: [], beside };
   return {
-    inside: share(messages, counts),
+    inside: divideAmong(messages, counts),
     beside: [...ofType("fallback_message"), ...beside],
   };
 }

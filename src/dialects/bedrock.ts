@@ -6,7 +6,7 @@
  * @module
  */
 import { ERRORS } from "../errors/codes.ts";
-import type { ErrorFacts } from "../errors/gateway_error.ts";
+import type { ErrorContent } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
 import { AnyUsage, readAnyUsage } from "./any_usage.ts";
 import { countPlainOutput, countStream } from "./content_count.ts";
@@ -101,7 +101,7 @@ const ERROR_NAMES: Readonly<Record<number, string>> = {
 };
 
 /** Makes an error in AWS's form. `code` and `param` are additional fields of the gateway. */
-function toErrorBody({ message, param, code }: ErrorFacts): string {
+function toErrorBody({ message, param, code }: ErrorContent): string {
   const { status } = ERRORS[code];
   const name = ERROR_NAMES[status] ??
     (status < 500 ? "ValidationException" : "InternalServerException");

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ErrorFacts } from "../errors/gateway_error.ts";
+import type { ErrorContent } from "../errors/gateway_error.ts";
 import { AnyUsage, readAnyUsage } from "./any_usage.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
@@ -35,7 +35,7 @@ class MessageScanner extends TypedEventScanner {
 }
 
 /** Makes an error in Cohere's form. `code` and `param` are additional fields of the gateway. */
-function toErrorBody({ message, param, code }: ErrorFacts): string {
+function toErrorBody({ message, param, code }: ErrorContent): string {
   return JSON.stringify({ message, code, param });
 }
 

@@ -6,7 +6,7 @@
  * @module
  */
 import { ERRORS } from "../errors/codes.ts";
-import type { ErrorFacts, GatewayError } from "../errors/gateway_error.ts";
+import type { ErrorContent, GatewayError } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
 import { AnyUsage, readAnyUsage } from "./any_usage.ts";
 import { countPlainOutput } from "./content_count.ts";
@@ -98,7 +98,7 @@ const TYPES = "type.googleapis.com/google.rpc";
  * Makes an error in Google's form. Its details have the gateway's code and `param`, and the time
  * after which to retry, which Gemini CLI waits.
  */
-function toErrorBody({ message, param, code, retryAfterMs }: ErrorFacts): string {
+function toErrorBody({ message, param, code, retryAfterMs }: ErrorContent): string {
   const { status } = ERRORS[code];
   const metadata = { code, ...(param !== null && { param }) };
   const details: unknown[] = [

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ErrorFacts, GatewayError } from "../errors/gateway_error.ts";
+import type { ErrorContent, GatewayError } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
 import { joinChunks } from "../http/read_all.ts";
 import { countPlainOutput } from "./content_count.ts";
@@ -104,7 +104,7 @@ class LineScanner implements StreamScanner {
 }
 
 /** Makes an error in Ollama's form. `code` and `param` are additional fields of the gateway. */
-function toErrorBody({ message, param, code }: ErrorFacts): string {
+function toErrorBody({ message, param, code }: ErrorContent): string {
   return JSON.stringify({ error: message, code, param });
 }
 

@@ -23,8 +23,8 @@ import {
   toUsage,
 } from "./usage_classes.ts";
 
-/** Facts of an answer outside of its object of usage. */
-export interface AnswerFacts {
+/** The parts of an answer that its usage depends on, outside of its object of usage. */
+export interface UsageContext {
   /** Text from which it was parsed. */
   readonly json?: string | undefined;
   /** Tier that served it. */
@@ -103,7 +103,7 @@ function readUnits(usage: unknown, units: ClassAmounts | undefined): ClassAmount
 }
 
 /** Reads the choices that an object of usage repeats. */
-function askedOf(usage: unknown, { asked }: AnswerFacts): Tariff["asked"] {
+function askedOf(usage: unknown, { asked }: UsageContext): Tariff["asked"] {
   const context = nameOf(fieldOf(usage, "search_context_size")); // Perplexity
   return context === undefined ? asked : { ...asked, search_context_size: context };
 }
@@ -145,9 +145,9 @@ function readCounts(
 export function readTokens(
   usage: unknown,
   names: readonly [input: string, output: string],
-  facts: AnswerFacts = {},
+  context: UsageContext = {},
 ): TokenUsage | undefined {
-  const counts = readCounts(usage, names, facts.isInputOnly === true);
+  const counts = readCounts(usage, names, context.isInputOnly === true);
   if (counts === undefined) return undefined;
   const { total, input = 0, output = 0, rest } = counts;
   const given = readInputDetails(usage, detailsOf(usage, names[0]));
@@ -166,15 +166,15 @@ export function readTokens(
   };
   const details = {
     reasoning,
-    audio: countIn(made, "audio_tokens") ?? kindOf("audio", whole, made, facts),
-    image: countIn(made, "image_tokens") ?? kindOf("image", whole, made, facts),
+    audio: countIn(made, "audio_tokens") ?? kindOf("audio", whole, made, context),
+    image: countIn(made, "image_tokens") ?? kindOf("image", whole, made, context),
     video: countIn(made, "video_tokens"),
     citation: outside?.citation,
   };
-  const tier = readServedTier(facts.tier);
-  const asked = askedOf(usage, facts);
-  const units = readUnits(usage, facts.units);
-  const statedCost = readStatedCost(usage, facts.json ?? "");
+  const tier = readServedTier(context.tier);
+  const asked = askedOf(usage, context);
+  const units = readUnits(usage, context.units);
+  const statedCost = readStatedCost(usage, context.json ?? "");
   const isStandard = tier === undefined && asked === undefined && units === undefined;
   // For speed: most answers end here, 1 µs earlier, 2.7 % of a plain call on Bun (2026-11-26).
   if (isStandard && isText(given, details) && statedCost === undefined) return sums;
@@ -185,10 +185,10 @@ export function readTokens(
 
 /** Returns the output of a kind that an answer does not divide. */
 function kindOf(
-  kind: AnswerFacts["outputKind"],
+  kind: UsageContext["outputKind"],
   output: number,
   details: unknown,
-  { outputKind }: AnswerFacts,
+  { outputKind }: UsageContext,
 ): number | undefined {
   const isWhole = outputKind === kind && (details === undefined || details === null);
   return isWhole ? countOf(output) : undefined;

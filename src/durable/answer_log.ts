@@ -68,7 +68,7 @@ export function readContent<Content extends AnswerHead | AnswerEnd>(bytes: Uint8
  * @returns The bytes from the offset on, or the end if the offset is at the end
  * @throws {Error} If a byte between is missing, or an entry was changed since its writer sealed it
  */
-export async function openPart(
+export async function decryptPart(
   { entries }: RecordingPart,
   offset: number,
   cipher: EntryCipher,

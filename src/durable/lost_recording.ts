@@ -8,7 +8,7 @@ import type { StreamScanner } from "../dialects/dialect.ts";
 import { ERRORS } from "../errors/codes.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { type AnswerEnd, type AnswerHead, openPart, writeContent } from "./answer_log.ts";
+import { type AnswerEnd, type AnswerHead, decryptPart, writeContent } from "./answer_log.ts";
 import type { EntryCipher } from "./recording_keys.ts";
 import {
   ENTRY_KIND,
@@ -91,7 +91,7 @@ async function close(
     let part = await store.read(id, { offset: 0, waitMs: 0 });
     part !== undefined && part.entries.length > 0;
   ) {
-    const next = await openPart(part, length, cipher);
+    const next = await decryptPart(part, length, cipher);
     if ("end" in next) break;
     scanner?.push(next.bytes);
     length += next.bytes.byteLength;

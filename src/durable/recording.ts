@@ -26,7 +26,7 @@ import {
   type AnswerEnd,
   type AnswerHead,
   type AnswerPart,
-  openPart,
+  decryptPart,
   writeContent,
 } from "./answer_log.ts";
 import { EntryWriter } from "./entry_writer.ts";
@@ -171,7 +171,7 @@ export class Recording implements ByteSink, AnswerSource {
     const { store, id, cipher, clock } = this.#options;
     const part = await readPatiently(store, clock, { id, offset, waitMs: 0, signal });
     if (part === undefined || part.entries.length === 0) throw new Error("The recording is gone");
-    return openPart(part, offset, cipher);
+    return decryptPart(part, offset, cipher);
   }
 
   /** Attaches a reader, from an offset on. */

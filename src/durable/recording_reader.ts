@@ -65,7 +65,7 @@ export class AnswerReader implements PushedBody {
 
   /**
    * Offset of its next byte; within a `write`, the offset after the pushed bytes. The event that
-   * reports a lost answer can be longer than the change of the offset, see `openPart`.
+   * reports a lost answer can be longer than the change of the offset, see `decryptPart`.
    */
   get offset(): number {
     return this.#offset;

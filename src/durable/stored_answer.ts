@@ -6,7 +6,7 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import type { AnswerSource } from "./recording_reader.ts";
-import { type AnswerHead, type AnswerPart, openPart } from "./answer_log.ts";
+import { type AnswerHead, type AnswerPart, decryptPart } from "./answer_log.ts";
 import { closeLost, type LossParts } from "./lost_recording.ts";
 import type { EntryCipher } from "./recording_keys.ts";
 import {
@@ -50,7 +50,7 @@ export class StoredAnswer implements AnswerSource {
     while (!signal.aborted) {
       const part = await readPatiently(store, clock, read);
       if (part === undefined) throw new Error("The recording has expired");
-      if (part.entries.length > 0) return openPart(part, offset, cipher);
+      if (part.entries.length > 0) return decryptPart(part, offset, cipher);
       if (!part.isHeld) await closeLost(this.#recording, this.#parts, this.#parts);
     }
     throw new Error("The reader left");

@@ -94,13 +94,13 @@ export class GatewayError extends Error {
   }
 }
 
-/** The facts of an error that its answer states. */
-export type ErrorFacts =
+/** The parts of an error that its response states. */
+export type ErrorContent =
   & Pick<GatewayError, "code" | "message" | "param">
   & Partial<Pick<GatewayError, "headers" | "retryAfterMs">>;
 
 /** Makes the body of an answer for an error, with its four keys. */
-export function toErrorJson(error: ErrorFacts): string {
+export function toErrorJson(error: ErrorContent): string {
   const { message, param, code } = error;
   return JSON.stringify({ error: { message, type: ERRORS[code].type, param, code } });
 }
@@ -112,7 +112,7 @@ export function toErrorJson(error: ErrorFacts): string {
  * @param body Its body. Default: the body with four keys
  */
 export function toErrorResponse(
-  error: ErrorFacts,
+  error: ErrorContent,
   body: string = toErrorJson(error),
 ): GatewayResponse & { readonly body: string } {
   const { status, shouldRetry, retryAfterS, param } = ERRORS[error.code];

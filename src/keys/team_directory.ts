@@ -52,7 +52,7 @@ export class TeamDirectory {
   }
 
   /** The teams as last read. A team of the configuration hides a stored one of the same name. */
-  get known(): ConfiguredTeams {
+  get byName(): ConfiguredTeams {
     const stored: Record<string, TeamConfig> = {};
     for (const [name, team] of [...this.#lost, ...this.#stored]) {
       if (team.policy !== undefined) stored[name] = team.policy;
@@ -81,7 +81,7 @@ export class TeamDirectory {
     // A running read can have begun before the last change.
     await this.#reading?.catch(() => {});
     await this.#refresh();
-    return this.known;
+    return this.byName;
   }
 
   /**

@@ -18,7 +18,7 @@ export class CallCosts {
   /** Currency of all costs. */
   readonly currency: string;
   readonly #prices: PriceBook;
-  readonly #known = new WeakMap<PricedRecord, CallCost>();
+  readonly #costs = new WeakMap<PricedRecord, CallCost>();
 
   constructor(prices: PriceBook, currency: string) {
     this.#prices = prices;
@@ -32,10 +32,10 @@ export class CallCosts {
   of(record: PricedRecord): CallCost | undefined {
     const { usage, provider, model, startedAt, durationMs } = record;
     if (usage === undefined || provider === undefined || model === undefined) return undefined;
-    let cost = this.#known.get(record);
+    let cost = this.#costs.get(record);
     if (cost === undefined) {
       cost = this.#prices.costOf(usage, { provider, model }, startedAt + durationMs);
-      this.#known.set(record, cost);
+      this.#costs.set(record, cost);
     }
     return cost;
   }

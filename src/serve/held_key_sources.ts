@@ -127,8 +127,8 @@ async function readKeyFile(path: string): Promise<string> {
   const file = await open(path).catch(failToRead);
   try {
     const { mode, size } = await file.stat();
-    const isOpenToOthers = process.platform !== "win32" && (mode & ACCESS_OF_OTHERS) !== 0;
-    if (isOpenToOthers) throw fail("can be used by others than its owner: run chmod 600 on it");
+    const isReadableByOthers = process.platform !== "win32" && (mode & ACCESS_OF_OTHERS) !== 0;
+    if (isReadableByOthers) throw fail("can be used by others than its owner: run chmod 600 on it");
     if (size > MAX_BYTES) throw fail("is too large: it must have the key alone");
     return await file.readFile("utf8");
   } finally {

@@ -92,9 +92,9 @@ function assertSafeBind(config: Config): void {
       "configure keys, or set SALLYPORT_KEYS";
     throw new ConfigError([{ path: `listen[${wide}].hostname`, message }]);
   }
-  const isOpenAdmin = admin !== undefined && !isLoopback(admin.hostname);
+  const isRemoteAdmin = admin !== undefined && !isLoopback(admin.hostname);
   const hasOperators = identity.some((issuer) => issuer.admin !== undefined);
-  if (isOpenAdmin && admin.token === undefined && !hasOperators) {
+  if (isRemoteAdmin && admin.token === undefined && !hasOperators) {
     const message = "expected a token: the admin listener is open beyond this machine";
     throw new ConfigError([{ path: "admin.token", message }]);
   }

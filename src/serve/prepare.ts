@@ -134,7 +134,7 @@ async function describeTeams({ keys, teams }: Assembly): Promise<string[]> {
     if (error instanceof KeyStoreUnavailable) return [error.message];
     throw error;
   }
-  return [...mistakes, ...await describeMissingTeams(keys, teams.known)];
+  return [...mistakes, ...await describeMissingTeams(keys, teams.byName)];
 }
 
 /**

@@ -85,7 +85,7 @@ export class RedisClient {
    * Waits for the first connection, for a limited time, because a gateway can also start without
    * Redis.
    *
-   * @throws {RedisUnfit} If the server answers, but cannot be used with this configuration
+   * @throws {RedisUnfit} If the server replies, but cannot be used with this configuration
    */
   async ready(): Promise<void> {
     const servers = this.#servers;
@@ -100,17 +100,17 @@ export class RedisClient {
     this.#complain(servers.describe());
   }
 
-  /** Returns a command: a function that runs a script and reads its answer. */
-  command<Input, Call, Answer>(
-    options: CommandOptions<Input, Call, Answer>,
-  ): RedisCommand<Input, Answer> {
+  /** Returns a command: a function that runs a script and reads its reply. */
+  command<Input, Call, Reply>(
+    options: CommandOptions<Input, Call, Reply>,
+  ): RedisCommand<Input, Reply> {
     return toCommand(this, options);
   }
 
   /**
    * Adds a script, which is called through {@link run}.
    *
-   * @param options `isBinary` if it answers with bytes that are not text. All texts of the answer
+   * @param options `isBinary` if it answers with bytes that are not text. All texts of the reply
    * are then buffers
    * @returns A function that calls the script with its keys, which must be in one slot of a
    * Cluster, and its arguments
@@ -133,34 +133,34 @@ export class RedisClient {
   /**
    * Makes one call. During an outage of the server that has its keys, it fails at once.
    *
-   * @param read Reads the answer, and throws if it is invalid
+   * @param read Reads the reply, and throws if it is invalid
    * @param deadlineMs Deadline, milliseconds. Default: `redis.timeout` of the configuration
    * @throws {RedisFailed} After the deadline at the latest
    */
   async run<T>(
     call: (redis: Redis) => Promise<unknown>,
-    read: (answer: unknown) => T,
+    read: (reply: unknown) => T,
     deadlineMs: number = this.#timeoutMs,
   ): Promise<T> {
     const sent = this.#servers.send(call);
     if (sent === undefined) throw new RedisFailed("Redis is left alone until it answers again");
     const server = this.#servers.routed;
-    const { answers = 0, outages = 0 } = server ?? {};
+    const { replies = 0, outages = 0 } = server ?? {};
     let isAnswered = false;
     try {
-      const answer = await within(this.#clock, sent, deadlineMs);
+      const reply = await within(this.#clock, sent, deadlineMs);
       isAnswered = true;
       server?.answered();
-      return read(answer);
+      return read(reply);
     } catch (cause) {
       this.#failures++;
-      // An error or an invalid answer of Redis costs no wait and can concern a single key, so other
+      // An error or an invalid reply of Redis costs no wait and can concern a single key, so other
       // calls continue.
       if (isAnswered || isReply(cause)) {
         if (!isAnswered) server?.answered();
         this.#complain(firstLine(cause));
       } else if (cause instanceof RedisFailed) {
-        server?.missed(answers, outages);
+        server?.missed(replies, outages);
         if (server !== undefined) this.#awaitLate(sent, server, deadlineMs);
         this.#complain(server?.describe());
       } else {
@@ -174,9 +174,9 @@ export class RedisClient {
   /**
    * Makes an administrator's call, which has a longer deadline and is also made during an outage.
    *
-   * @throws {RedisFailed} If there is no answer, an error, or an invalid answer
+   * @throws {RedisFailed} If there is no reply, an error, or an invalid reply
    */
-  async ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T> {
+  async ask<T>(call: (redis: Redis) => Promise<unknown>, read: (reply: unknown) => T): Promise<T> {
     try {
       return read(await within(this.#clock, call(this.#servers.redis), ASK_MS));
     } catch (cause) {
@@ -214,7 +214,7 @@ export class RedisClient {
     this.#servers.close();
   }
 
-  /** Waits for a late answer, which distinguishes a slow server from a silent one. */
+  /** Waits for a late reply, which distinguishes a slow server from a silent one. */
   #awaitLate(sent: Promise<unknown>, server: ServerHealth, deadlineMs: number): void {
     const deadline = this.#clock.monotonic();
     const answered = () => {

@@ -1,6 +1,6 @@
 /**
- * Commands for Redis as values: functions that run one script, read its answer, and report the
- * outcome of a call whose answer did not arrive in time.
+ * Commands for Redis as values: functions that run one script, read its reply, and report the
+ * outcome of a call whose reply did not arrive in time.
  *
  * @module
  */
@@ -10,37 +10,37 @@ import { RedisFailed } from "./redis_deadline.ts";
 import type { RedisScript } from "./redis_script.ts";
 
 /**
- * Outcome of a call that failed: a late answer; or certainly not carried out, because it was not
+ * Outcome of a call that failed: a late reply; or certainly not carried out, because it was not
  * sent or Redis refused it; or unknown, because the connection broke.
  */
-export type Late<Answer> =
-  | { readonly state: "answered"; readonly answer: Answer }
+export type Late<Reply> =
+  | { readonly state: "answered"; readonly answer: Reply }
   | { readonly state: "unsent" }
   | { readonly state: "refused" | "unknown"; readonly cause: unknown };
 
 /** Options of one call. */
-export interface CallOptions<Answer> {
+export interface CallOptions<Reply> {
   /** Deadline, milliseconds. Default: the deadline of the command. */
   readonly deadlineMs?: number | undefined;
   /** True for an administrator's call, which has its own deadline: see `RedisClient.ask`. */
   readonly isAdministrative?: boolean;
   /** Receives the outcome of a call that has failed, once it is known. */
-  readonly late?: (late: Late<Answer>) => void;
+  readonly late?: (late: Late<Reply>) => void;
 }
 
-/** A command: runs a script, and reads its answer. Rejects with {@link RedisFailed}. */
-export type RedisCommand<Input, Answer> = (
+/** A command: runs a script, and reads its reply. Rejects with {@link RedisFailed}. */
+export type RedisCommand<Input, Reply> = (
   input: Input,
-  options?: CallOptions<Answer>,
-) => Promise<Answer>;
+  options?: CallOptions<Reply>,
+) => Promise<Reply>;
 
 /** Description of a command. */
-export interface CommandOptions<Input, Call, Answer> {
+export interface CommandOptions<Input, Call, Reply> {
   readonly script: RedisScript<Call>;
   /** Makes the call. Runs only once it is certain that the call is sent. */
   readonly write: (input: Input) => Call;
-  /** Reads the answer, and throws if it is invalid. */
-  readonly read: (answer: unknown, input: Input) => Answer;
+  /** Reads the reply, and throws if it is invalid. */
+  readonly read: (reply: unknown, input: Input) => Reply;
   /** Deadline, milliseconds. Default: the deadline of the client. */
   readonly deadlineMs?: number | undefined;
   /** True if it answers with bytes that are not text. */
@@ -56,48 +56,48 @@ interface Connection {
   ): (redis: Redis, keys: string[], args: (string | number | Buffer)[]) => Promise<unknown>;
   run<T>(
     call: (redis: Redis) => Promise<unknown>,
-    read: (answer: unknown) => T,
+    read: (reply: unknown) => T,
     deadlineMs?: number,
   ): Promise<T>;
-  ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T>;
+  ask<T>(call: (redis: Redis) => Promise<unknown>, read: (reply: unknown) => T): Promise<T>;
 }
 
 /** Makes a command of a connection. */
-export function toCommand<Input, Call, Answer>(
+export function toCommand<Input, Call, Reply>(
   connection: Connection,
-  options: CommandOptions<Input, Call, Answer>,
-): RedisCommand<Input, Answer> {
+  options: CommandOptions<Input, Call, Reply>,
+): RedisCommand<Input, Reply> {
   const { script, write, read, isBinary = false } = options;
   const run = connection.script(script.name, script.lua, { isBinary });
   return (input, { deadlineMs = options.deadlineMs, isAdministrative, late } = {}) => {
-    const readAnswer = (answer: unknown) => read(answer, input);
+    const readReply = (reply: unknown) => read(reply, input);
     const send = (redis: Redis) => {
       const call = write(input);
       return run(redis, script.keysOf(call), script.argumentsOf(call));
     };
-    const answer = isAdministrative
-      ? connection.ask(send, readAnswer)
-      : connection.run(send, readAnswer, deadlineMs);
-    if (late !== undefined) answer.catch((error) => awaitLate(error, readAnswer, late));
-    return answer;
+    const reply = isAdministrative
+      ? connection.ask(send, readReply)
+      : connection.run(send, readReply, deadlineMs);
+    if (late !== undefined) reply.catch((error) => awaitLate(error, readReply, late));
+    return reply;
   };
 }
 
 /** Waits for the outcome of a call that failed. */
-export function awaitLate<Answer>(
+export function awaitLate<Reply>(
   error: unknown,
-  read: (answer: unknown) => Answer,
-  late: (late: Late<Answer>) => void,
+  read: (reply: unknown) => Reply,
+  late: (late: Late<Reply>) => void,
 ): void {
   const sent = error instanceof RedisFailed ? error.late : undefined;
   if (sent === undefined) return late({ state: "unsent" });
   sent.then(read).then(
-    (answer) => late({ state: "answered", answer }),
+    (reply) => late({ state: "answered", answer: reply }),
     (cause) => late({ state: mayBeDone(cause) ? "unknown" : "refused", cause }),
   );
 }
 
-/** Returns whether the connection broke before the answer arrived. */
+/** Returns whether the connection broke before the reply arrived. */
 function mayBeDone(cause: unknown): boolean {
   if (!(cause instanceof Error)) return false;
   return cause.name === "MaxRetriesPerRequestError" || cause.message === "Connection is closed.";

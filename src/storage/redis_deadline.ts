@@ -14,7 +14,7 @@ import type { Clock } from "../exchange/clock.ts";
 export class RedisFailed extends Error {
   override readonly name = "RedisFailed";
   /**
-   * The late answer; `undefined` if nothing was sent. Redis can have executed the call
+   * The late reply; `undefined` if nothing was sent. Redis can have executed the call
    * nevertheless.
    */
   readonly late: Promise<unknown> | undefined;
@@ -38,19 +38,19 @@ export function firstLine(cause: unknown): string {
     "";
 }
 
-/** Returns whether an error is an answer of Redis. */
+/** Returns whether an error is a reply of Redis. */
 export function isReply(cause: unknown): boolean {
   return cause instanceof ReplyError;
 }
 
 /**
- * Waits for an answer until a deadline. A blocked process must not look like a slow Redis, so the
+ * Waits for a reply until a deadline. A blocked process must not look like a slow Redis, so the
  * deadline is extended by the time for which this process was blocked, at most by its own length.
  * (After such a time, Bun and Deno fire all due timers before they read arrived bytes.)
  *
- * @throws {RedisFailed} Without an answer in time
+ * @throws {RedisFailed} Without a reply in time
  */
-export function within<T>(clock: Clock, answer: Promise<T>, ms: number): Promise<T> {
+export function within<T>(clock: Clock, reply: Promise<T>, ms: number): Promise<T> {
   const started = clock.monotonic();
   return new Promise((resolve, reject) => {
     const fail = () => reject(new RedisFailed(`no answer in ${ms} ms`));
@@ -58,6 +58,6 @@ export function within<T>(clock: Clock, answer: Promise<T>, ms: number): Promise
       const stoodStillMs = clock.monotonic() - started - ms;
       cancel = clock.timer(Math.min(Math.max(1, stoodStillMs), ms), () => setImmediate(fail));
     });
-    answer.then(resolve, reject).finally(() => cancel());
+    reply.then(resolve, reject).finally(() => cancel());
   });
 }

@@ -23,7 +23,7 @@ export class RedisUnfit extends Error {
 /**
  * Checks the information of a server.
  *
- * @param info Its answer to `INFO`; empty if `INFO` is not allowed
+ * @param info Its reply to `INFO`; empty if `INFO` is not allowed
  * @param place The setting with its address
  * @throws {RedisUnfit} If it cannot be used
  */

@@ -23,17 +23,17 @@ const MAX_PROBES = 48;
 /** Time after which a server that is up has recovered. Milliseconds. */
 const STEADY_MS = 60_000;
 /**
- * Number of tolerated late answers while other answers arrive, and the part of a late answer that
- * each answer in time compensates. A server that is late for fewer than one in ten calls stays up.
+ * Number of tolerated late replies while other replies arrive, and the part of a late reply that
+ * each reply in time compensates. A server that is late for fewer than one in ten calls stays up.
  */
 const MAX_LATE = 3;
 const MADE_GOOD = 0.1;
 /**
- * Time without an answer after which connections are reopened, because the other end can be gone
+ * Time without a reply after which connections are reopened, because the other end can be gone
  * without closing them. Milliseconds.
  */
 const SILENCE_MS = 5000;
-/** Time without an answer after which a server counts as silent, not as slow. Milliseconds. */
+/** Time without a reply after which a server counts as silent, not as slow. Milliseconds. */
 const SILENT_MS = 1000;
 
 /**
@@ -49,7 +49,7 @@ export interface ServerHealthOptions {
   readonly clock: Clock;
   /** True for a server that is not probed before the first call. */
   readonly isUp: boolean;
-  /** Probes the server. Throws unless the answer arrives in time. */
+  /** Probes the server. Throws unless the reply arrives in time. */
   readonly probe: () => Promise<unknown>;
   /** Opens the connection again after a long silence. */
   readonly reopen: () => void;
@@ -66,10 +66,10 @@ export class ServerHealth {
    * another one.
    */
   outages = 0;
-  /** The number of answers so far, including late ones. */
-  answers = 0;
+  /** The number of replies so far, including late ones. */
+  replies = 0;
   #late = 0;
-  /** Duration of the last late answer of this outage. Milliseconds. */
+  /** Duration of the last late reply of this outage. Milliseconds. */
   #lateMs: number | undefined;
   #upSince: number;
   #silentSince: number;
@@ -90,29 +90,29 @@ export class ServerHealth {
     return this.#isUp;
   }
 
-  /** Notes an answer in time. */
+  /** Notes a reply in time. */
   answered(): void {
-    this.answers++;
+    this.replies++;
     if (this.#late > 0) this.#late = Math.max(0, this.#late - MADE_GOOD);
   }
 
-  /** Notes an answer that arrived too late, after `ms` milliseconds. */
+  /** Notes a reply that arrived too late, after `ms` milliseconds. */
   answeredLate(ms: number): void {
-    this.answers++;
+    this.replies++;
     this.#silentSince = this.#options.clock.monotonic();
     if (!this.#isUp) this.#lateMs = ms;
   }
 
   /**
-   * Notes that a call has had no answer in time.
+   * Notes that a call has had no reply in time.
    *
-   * @param answers The number of answers before the call was sent
+   * @param replies The number of replies before the call was sent
    * @param outages The number of outages before the call was sent
    */
-  missed(answers: number, outages: number): void {
+  missed(replies: number, outages: number): void {
     if (outages !== this.outages) return;
     // While other calls are answered, Redis is up.
-    if (answers !== this.answers && ++this.#late <= MAX_LATE) return;
+    if (replies !== this.replies && ++this.#late <= MAX_LATE) return;
     this.leaveAlone();
   }
 
@@ -180,7 +180,7 @@ export class ServerHealth {
 
   #succeeded(): void {
     this.#cancelProbe();
-    this.answers++;
+    this.replies++;
     if (this.#isUp || this.#isClosed) return;
     this.#silentSince = this.#options.clock.monotonic();
     this.#pauseMs = Math.min(FIRST_PAUSE_MS * this.#needed / PROBES, MAX_PAUSE_MS);

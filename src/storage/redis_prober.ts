@@ -34,12 +34,12 @@ export class Prober {
   /** Probes a server. @throws Unless it answers in time and can be used */
   async probe(redis: Redis, health: ServerHealth): Promise<void> {
     const started = this.#clock.monotonic();
-    const answer = this.#ask(redis);
+    const reply = this.#ask(redis);
     try {
-      await within(this.#clock, answer, this.#target.timeoutMs);
+      await within(this.#clock, reply, this.#target.timeoutMs);
     } catch (cause) {
       const answeredLate = () => health.answeredLate(this.#clock.monotonic() - started);
-      if (cause instanceof RedisFailed) answer.then(answeredLate, () => {});
+      if (cause instanceof RedisFailed) reply.then(answeredLate, () => {});
       throw cause;
     }
   }
@@ -59,7 +59,7 @@ export class Prober {
       this.unfit = undefined;
     } catch (cause) {
       if (cause instanceof RedisUnfit) this.unfit = cause;
-      if (!isReply(cause)) throw cause; // an error answer shows that it is reachable
+      if (!isReply(cause)) throw cause; // an error reply shows that it is reachable
       this.#note(undefined);
     }
   }

@@ -58,7 +58,7 @@ export interface RedisServers {
   /**
    * Makes a call, unless its server is down.
    *
-   * @returns The answer; `undefined` if nothing was sent
+   * @returns The reply; `undefined` if nothing was sent
    */
   send(call: (redis: Redis) => Promise<unknown>): Promise<unknown> | undefined;
   close(): void;
@@ -236,14 +236,14 @@ export class ClusterServers implements RedisServers {
     this.#routed = undefined;
     this.#isLeftAlone = false;
     this.#cluster.guard = this.#guard;
-    let answer: Promise<unknown>;
+    let reply: Promise<unknown>;
     try {
-      answer = call(this.redis);
+      reply = call(this.redis);
     } finally {
       this.#cluster.guard = undefined;
     }
-    if (!this.#isLeftAlone) return answer;
-    answer.catch(() => {});
+    if (!this.#isLeftAlone) return reply;
+    reply.catch(() => {});
     return undefined;
   }
 

@@ -13,7 +13,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
-import { findAdvice, type RefusedFacts } from "../../src/admin/refusal_advice.ts";
+import { findAdvice, type Refusal } from "../../src/admin/refusal_advice.ts";
 import { readWrittenRequest, toGatewayRequest } from "../../src/cli/explain/written_request.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { readAll } from "../../src/http/read_all.ts";
@@ -522,13 +522,13 @@ describe("requests in files", () => {
 
 describe("advice on refusals", () => {
   it.once("shows the operator the state of a key, which callers never see", () => {
-    const facts = (key: Partial<NonNullable<RefusedFacts["key"]>>): RefusedFacts => ({
+    const facts = (key: Partial<NonNullable<Refusal["key"]>>): Refusal => ({
       config: parseConfig({ providers: { a: { upstream: "openai" } } }),
       provider: "a",
       isLookedUp: true,
       key: { id: "x", ...key },
     });
-    const states: [Partial<NonNullable<RefusedFacts["key"]>>, RegExp][] = [
+    const states: [Partial<NonNullable<Refusal["key"]>>, RegExp][] = [
       [{ revokedAt: 1 }, /the key is revoked/],
       [{ disabled: true }, /sallyport keys enable x/],
       [{ expiresAt: 1 }, /sallyport keys update x --expires/],

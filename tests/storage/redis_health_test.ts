@@ -41,7 +41,7 @@ describe("the health of a server of Redis", () => {
       await probe();
     }
   };
-  const missOne = () => health.missed(health.answers - 1, health.outages);
+  const missOne = () => health.missed(health.replies - 1, health.outages);
 
   it("tolerates late answers if they are few", () => {
     for (let round = 0; round < 100; round++) {
@@ -54,10 +54,10 @@ describe("the health of a server of Redis", () => {
   });
 
   it("ends with the first call since which no answer arrived", () => {
-    health.missed(health.answers, health.outages);
+    health.missed(health.replies, health.outages);
     assert.equal(health.isUp, false);
     const { outages } = health;
-    health.missed(health.answers, outages - 1); // sent before
+    health.missed(health.replies, outages - 1); // sent before
     assert.equal(health.outages, outages);
   });
 

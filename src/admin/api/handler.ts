@@ -9,14 +9,14 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import { type GatewayRequest, type GatewayResponse, isDrainable } from "../../http/message.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
 import { toFleetMetricsText } from "../../observe/fleet/fleet_metrics.ts";
-import { PAGE_PATHS, toPageAnswer } from "../page.ts";
-import { toAnswer, toErrorAnswer } from "./answers.ts";
+import { PAGE_PATHS, toPageResponse } from "../page.ts";
+import { toFailureResponse, toResponse } from "./responses.ts";
 import { FLEET_QUERY } from "./fleet.ts";
 import { Guard, type GuardParts, NO_OPERATOR } from "./guard.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OperatorActions, type OperatorParts } from "./operator_actions.ts";
 import { readQuery } from "./read_request.ts";
-import type { RouteFacts } from "./route.ts";
+import type { RouteDescription } from "./route.ts";
 import { bindRoutes, type BoundRoute, type RouteServices } from "./routes.ts";
 import { supervise, type SupervisionParts } from "./supervision.ts";
 
@@ -40,7 +40,7 @@ const OPENMETRICS_ASKED =
   /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
 
 /** Answers with the metrics of this gateway, or of the gateways in the query. */
-async function toMetricsAnswer(
+async function toMetricsResponse(
   { metrics, fleet }: AdminParts,
   { headers: asked }: GatewayRequest,
   url: string,
@@ -76,44 +76,44 @@ interface Routed {
 }
 
 /** A route that needs no token and is not part of the admin API. */
-interface OpenRoute {
+interface PublicRoute {
   readonly path: string;
   readonly methods: readonly ("get" | "head")[];
   answer(inbound: GatewayRequest): GatewayResponse | Promise<GatewayResponse | undefined>;
 }
 
 function toReadiness(parts: AdminParts, { state }: OperatorActions): GatewayResponse {
-  return toAnswer(state === "ready" ? 200 : 503, {
+  return toResponse(state === "ready" ? 200 : 503, {
     status: state === "leaving" ? "draining" : state,
     openExchanges: parts.gateway.openExchanges,
     ...parts.health(),
   });
 }
 
-function listOpenRoutes(parts: AdminParts, actions: OperatorActions): OpenRoute[] {
-  const pages = PAGE_PATHS.map((path): OpenRoute => ({
+function listPublicRoutes(parts: AdminParts, actions: OperatorActions): PublicRoute[] {
+  const pages = PAGE_PATHS.map((path): PublicRoute => ({
     path,
     methods: ["get"],
-    answer: ({ headers }) => toPageAnswer(path, headers.get("accept-encoding")),
+    answer: ({ headers }) => toPageResponse(path, headers.get("accept-encoding")),
   }));
   return [
     {
       path: "/livez",
       methods: ["get", "head"],
-      answer: () => toAnswer(200, { status: "alive" }),
+      answer: () => toResponse(200, { status: "alive" }),
     },
     { path: "/readyz", methods: ["get", "head"], answer: () => toReadiness(parts, actions) },
     {
       path: "/openapi.json",
       methods: ["get"],
-      answer: () => toAnswer(200, toOpenApi(parts.version)),
+      answer: () => toResponse(200, toOpenApi(parts.version)),
     },
     ...pages,
   ];
 }
 
 /** Returns the target of a call for the audit: the path's id or name, or the query's gateways. */
-function toTarget({ query }: RouteFacts, id: string, url: string): string {
+function toTarget({ query }: RouteDescription, id: string, url: string): string {
   const namesGateways = query !== undefined && "gateway" in query.means;
   if (id !== "" || !namesGateways) return id;
   return new URL(url).searchParams.get("gateway") ?? "";
@@ -127,7 +127,7 @@ async function answerCall(
   parts: AdminParts,
 ): Promise<GatewayResponse> {
   const id = readName(Object.values(params)[0]);
-  if (route.isOpen === true) {
+  if (route.isPublic === true) {
     const answered = await route.answer({ id, operator: NO_OPERATOR, query: undefined, inbound });
     return answered.response;
   }
@@ -142,7 +142,7 @@ async function answerCall(
 const toPattern = (path: string): string => path.replace(/\{(\w+)\}/, ":$1");
 
 /** Returns the methods of each path, as the header `Allow` lists them. */
-function listAllowed(open: readonly OpenRoute[], routes: readonly RouteFacts[]) {
+function listAllowed(open: readonly PublicRoute[], routes: readonly RouteDescription[]) {
   const allowed = new Map<string, string>();
   const methods = [
     ...open.flatMap(({ path, methods }) => methods.map((method) => ({ path, method }))),
@@ -158,7 +158,7 @@ function listAllowed(open: readonly OpenRoute[], routes: readonly RouteFacts[]) 
 
 function createRouter(parts: AdminParts, guard: Guard) {
   const actions = new OperatorActions(parts);
-  const open = listOpenRoutes(parts, actions);
+  const open = listPublicRoutes(parts, actions);
   const routes = bindRoutes({ ...parts, actions });
   const router = Router<Routed>();
   for (const { path, methods, answer } of open) {
@@ -166,7 +166,7 @@ function createRouter(parts: AdminParts, guard: Guard) {
   }
   router.get("/metrics", async ({ inbound, url }) => {
     if (guard.isGuarded) await guard.authenticate(inbound);
-    return await toMetricsAnswer(parts, inbound, url);
+    return await toMetricsResponse(parts, inbound, url);
   });
   for (const route of routes) {
     router[route.method]?.(
@@ -203,7 +203,7 @@ export function createAdminHandler(parts: AdminParts): Handler {
       if (answer !== undefined) return answer;
       throw new GatewayError("unknown_admin_path");
     } catch (thrown) {
-      const refusal = toErrorAnswer(thrown);
+      const refusal = toFailureResponse(thrown);
       if (!isDrainable(inbound)) refusal.headers.connection = "close";
       return refusal;
     }

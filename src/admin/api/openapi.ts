@@ -10,7 +10,7 @@ import {
 } from "@valibot/to-json-schema";
 import { CALLER_SCHEMAS, ERROR } from "./caller_schemas.ts";
 import { toCallerPaths, toCallerTags, toUpstreamSchemes } from "./caller_paths.ts";
-import { type RouteFacts, type RouteQuery, TOKEN_HEADER } from "./route.ts";
+import { type RouteDescription, type RouteQuery, TOKEN_HEADER } from "./route.ts";
 import { ADMIN_ROUTES } from "./routes.ts";
 import type { Named } from "./schema.ts";
 
@@ -62,13 +62,13 @@ function toQueryParameters(query: RouteQuery | undefined): unknown[] {
   }));
 }
 
-function describe(route: RouteFacts): unknown {
+function describe(route: RouteDescription): unknown {
   const { operationId, summary, body, answers, types = ["application/json"] } = route;
   return {
     operationId,
     summary,
     parameters: [...toPathParameters(route.path), ...toQueryParameters(route.query)],
-    ...(route.isOpen === true && { security: [] }),
+    ...(route.isPublic === true && { security: [] }),
     ...(route.tokenIn === TOKEN_HEADER &&
       { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
     ...(body !== undefined && { requestBody: { required: true, content: content(body) } }),

@@ -21,12 +21,12 @@ import type { ProviderConfig } from "../../config/provider.ts";
 import { parseBearer } from "../../inbound/credentials.ts";
 import { createHostTable } from "../../inbound/host.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
-import { toAnswer } from "./answers.ts";
+import { toResponse } from "./responses.ts";
 import type { WithCosts } from "../exchange_costs.ts";
 import { endWithToken } from "./end_with_token.ts";
 import type { Operator } from "./guard.ts";
 import { readBytes } from "./read_request.ts";
-import { type AdminCall, type AdminRoute, route, TOKEN_HEADER } from "./route.ts";
+import { type AdminRequest, type AdminRoute, route, TOKEN_HEADER } from "./route.ts";
 import { anyObject, count, flag, list, type Named, objectOf, optional, text } from "./schema.ts";
 import { liveReportSchema, stateSchema } from "./live_schemas.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
@@ -269,7 +269,7 @@ export class OperatorActions {
     if (named !== undefined) {
       const gateways = await fleet.setDrained(named, isDrained);
       const status = gateways.every(({ isDone }) => isDone) ? 200 : 202;
-      return toAnswer(status, {
+      return toResponse(status, {
         state: this.state,
         openExchanges: gateway.openExchanges,
         gateways,
@@ -277,7 +277,7 @@ export class OperatorActions {
     }
     if (!gateway.isReady) throw new GatewayError("leaving");
     this.#state.isDrained = isDrained;
-    return toAnswer(200, { state: this.state, openExchanges: gateway.openExchanges });
+    return toResponse(200, { state: this.state, openExchanges: gateway.openExchanges });
   }
 
   /**
@@ -321,7 +321,7 @@ export class OperatorActions {
    * @throws {GatewayError} `provider_not_found`, `body_too_large`
    */
   async tryOut(
-    { id: provider, query, inbound }: Omit<AdminCall<TrialQuery>, "body">,
+    { id: provider, query, inbound }: Omit<AdminRequest<TrialQuery>, "body">,
   ): Promise<GatewayResponse> {
     const { credential, shape, host, prefix } = this.#addressOf(provider);
     const bytes = await readBytes(inbound);

@@ -5,7 +5,7 @@
  */
 import type * as v from "valibot";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
-import type { TextParts } from "./answers.ts";
+import type { TextParts } from "./responses.ts";
 import type { Operator } from "./guard.ts";
 import type { Named } from "./schema.ts";
 
@@ -13,7 +13,7 @@ import type { Named } from "./schema.ts";
 export const TOKEN_HEADER = "Sallyport-Admin";
 
 /** Arguments of a route. */
-export interface AdminCall<Query = unknown, Body = unknown> {
+export interface AdminRequest<Query = unknown, Body = unknown> {
   /** Id or name in the path; empty if the path has none. */
   readonly id: string;
   /** The calling operator. */
@@ -32,10 +32,10 @@ export interface RouteQuery<Query = unknown> {
 }
 
 /**
- * The facts of a route. Unless it is open, any method except `get` needs the role admin and is
+ * The description of a route. Unless it is public, any method except `get` needs the role admin and is
  * audited.
  */
-export interface RouteFacts<Answer = unknown, Query = unknown, Body = unknown> {
+export interface RouteDescription<Answer = unknown, Query = unknown, Body = unknown> {
   readonly method: "get" | "post" | "patch" | "delete";
   /** Path with at most one parameter, such as `{id}`. */
   readonly path: string;
@@ -43,7 +43,7 @@ export interface RouteFacts<Answer = unknown, Query = unknown, Body = unknown> {
   readonly operationId: string;
   readonly summary: string;
   /** True for a route that needs no token. It writes its own audit. */
-  readonly isOpen?: boolean;
+  readonly isPublic?: boolean;
   /** Header of the admin token; `Authorization` if left out. */
   readonly tokenIn?: typeof TOKEN_HEADER;
   readonly body?: Named<unknown, Body>;
@@ -55,19 +55,20 @@ export interface RouteFacts<Answer = unknown, Query = unknown, Body = unknown> {
 }
 
 /** A route that returns the content of its answer: a value for JSON, or `TextParts`. */
-interface ContentRoute<Service, Answer, Query, Body> extends RouteFacts<Answer, Query, Body> {
-  run(service: Service, call: AdminCall<Query, Body>): Promise<NoInfer<Answer> | TextParts>;
+interface ContentRoute<Service, Answer, Query, Body> extends RouteDescription<Answer, Query, Body> {
+  run(service: Service, call: AdminRequest<Query, Body>): Promise<NoInfer<Answer> | TextParts>;
 }
 
 /** A route that reads the body and creates the whole answer itself. */
-interface AnswerRoute<Service, Answer, Query, Body> extends RouteFacts<Answer, Query, Body> {
-  respond(service: Service, call: Omit<AdminCall<Query>, "body">): Promise<GatewayResponse>;
+interface ResponseRoute<Service, Answer, Query, Body>
+  extends RouteDescription<Answer, Query, Body> {
+  respond(service: Service, call: Omit<AdminRequest<Query>, "body">): Promise<GatewayResponse>;
 }
 
 /** One route, and the function that runs it. */
 export type AdminRoute<Service, Answer = unknown, Query = unknown, Body = unknown> =
   | ContentRoute<Service, Answer, Query, Body>
-  | AnswerRoute<Service, Answer, Query, Body>;
+  | ResponseRoute<Service, Answer, Query, Body>;
 
 /** Creates a route. Its schemas determine the types of its query, its body and its answer. */
 export function route<Service, Answer, Query, Body>(

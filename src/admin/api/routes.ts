@@ -15,7 +15,7 @@ import type { RecordingLists } from "../recording_lists.ts";
 import type { RunLists } from "../run_lists.ts";
 import type { TeamAdministration } from "../team_administration.ts";
 import type { TokenAdministration } from "../token_administration.ts";
-import { TextParts, toAnswer, toTextAnswer } from "./answers.ts";
+import { TextParts, toResponse, toTextResponse } from "./responses.ts";
 import { BUDGET_ROUTES } from "./budgets.ts";
 import { CHANGE_ROUTES } from "./changes.ts";
 import { CREDIT_ROUTES } from "./credits.ts";
@@ -27,7 +27,7 @@ import { OPERATOR_ROUTES, type OperatorActions } from "./operator_actions.ts";
 import { PROVIDER_ROUTES } from "./providers.ts";
 import { RECORDING_ROUTES } from "./recordings.ts";
 import { readJsonBody } from "./read_request.ts";
-import type { AdminCall, AdminRoute, RouteFacts } from "./route.ts";
+import type { AdminRequest, AdminRoute, RouteDescription } from "./route.ts";
 import type { Answered } from "./supervision.ts";
 import { RUN_ROUTES } from "./runs.ts";
 import { SIGN_IN_ROUTES, type SignIns } from "./sign_in.ts";
@@ -78,27 +78,27 @@ const ROUTES: RouteTable = {
 };
 
 /** All routes, in the order of the description. */
-export const ADMIN_ROUTES: readonly RouteFacts[] = Object.values(ROUTES).flat();
+export const ADMIN_ROUTES: readonly RouteDescription[] = Object.values(ROUTES).flat();
 
 /** A route with the service that runs it. */
-export interface BoundRoute extends RouteFacts {
-  readonly answer: (call: Omit<AdminCall, "body">) => Promise<Answered>;
+export interface BoundRoute extends RouteDescription {
+  readonly answer: (call: Omit<AdminRequest, "body">) => Promise<Answered>;
 }
 
 async function answerWith<Service>(
   route: AdminRoute<Service>,
   service: Service,
-  call: Omit<AdminCall, "body">,
+  call: Omit<AdminRequest, "body">,
 ): Promise<Answered> {
   if ("respond" in route) return { response: await route.respond(service, call) };
   const body = route.body && await readJsonBody(route.body.schema, call.inbound);
   const content = await route.run(service, { ...call, body });
-  if (content instanceof TextParts) return { response: toTextAnswer(route.status, content) };
-  return { response: toAnswer(route.status, content), ...toAuditFacts(content, call.query) };
+  if (content instanceof TextParts) return { response: toTextResponse(route.status, content) };
+  return { response: toResponse(route.status, content), ...toAuditFields(content, call.query) };
 }
 
-/** Returns the facts of an answer for the audit. Only credits have an amount. */
-function toAuditFacts(content: unknown, query: unknown): Omit<Answered, "response"> {
+/** Returns the fields of an answer for the audit. Only credits have an amount. */
+function toAuditFields(content: unknown, query: unknown): Omit<Answered, "response"> {
   const answered = Object(content) as Readonly<Record<string, unknown>>;
   const { id, reason = Object(query).reason, tokens, money } = answered;
   const facts = { id: typeof id === "string" ? id : undefined };

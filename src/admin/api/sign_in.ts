@@ -50,7 +50,7 @@ export const SIGN_IN_ROUTES: readonly AdminRoute<SignIns>[] = [
     path: "/v1/sign-in",
     operationId: "listSignIns",
     summary: "List the issuers at which operators sign in to the console",
-    isOpen: true,
+    isPublic: true,
     status: 200,
     answers: {
       name: "SignInList",
@@ -66,7 +66,7 @@ export const SIGN_IN_ROUTES: readonly AdminRoute<SignIns>[] = [
     operationId: "beginSignIn",
     summary: "Show the address at which a sign-in begins. The page adds state, nonce and " +
       "code_challenge",
-    isOpen: true,
+    isPublic: true,
     status: 200,
     answers: {
       name: "SignInAddress",
@@ -79,7 +79,7 @@ export const SIGN_IN_ROUTES: readonly AdminRoute<SignIns>[] = [
     path: "/v1/sign-in",
     operationId: "signIn",
     summary: "Exchange the code of a sign-in for a token with a role",
-    isOpen: true,
+    isPublic: true,
     body: { name: "SignInGrant", schema: GrantSchema },
     status: 200,
     answers: {

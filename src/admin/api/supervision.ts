@@ -8,12 +8,12 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import type { GatewayResponse } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { AuditEntry } from "../../observe/audit_line.ts";
-import { toErrorAnswer } from "./answers.ts";
+import { toFailureResponse } from "./responses.ts";
 import type { Operator } from "./guard.ts";
-import type { RouteFacts } from "./route.ts";
+import type { RouteDescription } from "./route.ts";
 
 /** A call of a route, as the audit names it. */
-export interface SupervisedCall extends Pick<RouteFacts, "method" | "path" | "operationId"> {
+export interface SupervisedCall extends Pick<RouteDescription, "method" | "path" | "operationId"> {
   /** Id of the target. Empty if it is only in the answer. */
   readonly target: string;
 }
@@ -61,7 +61,7 @@ export async function supervise(
     audit({
       ...entry,
       target: target || undefined,
-      outcome: toErrorAnswer(thrown).headers["sallyport-error"] ?? "failed",
+      outcome: toFailureResponse(thrown).headers["sallyport-error"] ?? "failed",
     });
     throw thrown;
   }

@@ -27,7 +27,7 @@ import {
   toReportText,
 } from "../../usage/usage_text.ts";
 import { ATTRIBUTION_MEANS } from "./attribution_means.ts";
-import { TextParts } from "./answers.ts";
+import { TextParts } from "./responses.ts";
 import { type AdminRoute, route } from "./route.ts";
 import {
   closed,

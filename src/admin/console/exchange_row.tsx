@@ -54,8 +54,8 @@ function toTokens(
   return isEstimated ? `${estimated(text, true)}, estimated by the gateway` : text;
 }
 
-/** The facts of a cost: the total, and its classes. */
-function toCostFacts(
+/** The fields of a cost: the total, and its classes. */
+function toCostFields(
   { cost, isEstimated = false }: LiveExchange,
 ): [name: string, value: string | undefined][] {
   if (cost === undefined) return [];
@@ -100,11 +100,11 @@ function Failure({ exchange }: { exchange: LiveExchange }): JSX.Element | null {
   );
 }
 
-/** A fact of an exchange: its name, its value, and the address of exchanges that share it. */
-type Fact = [name: string, value: string | undefined, address?: string | undefined];
+/** A field of an exchange: its name, its value, and the address of exchanges that share it. */
+type Field = [name: string, value: string | undefined, address?: string | undefined];
 
-/** Facts of an exchange. A fact with an address links to the exchanges that share it. */
-function factsOf(exchange: LiveExchange): Fact[] {
+/** Fields of an exchange. A field with an address links to the exchanges that share it. */
+function fieldsOf(exchange: LiveExchange): Field[] {
   const {
     id,
     startedAt,
@@ -140,7 +140,7 @@ function factsOf(exchange: LiveExchange): Fact[] {
     ["Team", team, team && toExchanges({ team })],
     ["Run", run, run && toExchanges({ run })],
     ["Same body of the run", repeats === undefined ? undefined : `${repeats} times in a row`],
-    ...Object.entries(attribution).map(([name, value]): Fact => [
+    ...Object.entries(attribution).map(([name, value]): Field => [
       words(name),
       value,
       toExchanges({ [name]: value }),
@@ -155,7 +155,7 @@ function factsOf(exchange: LiveExchange): Fact[] {
     ],
     ["Body", `${bytes(bytesIn)} in, ${bytes(bytesOut)} out`],
     ["Tokens", usage && toTokens(usage, isEstimated === true)],
-    ...toCostFacts(exchange),
+    ...toCostFields(exchange),
     ["Limit that was only observed", observedLimit],
   ];
 }
@@ -175,7 +175,7 @@ function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
         ))}
       </ul>
       <dl class="facts">
-        {factsOf(exchange).filter(([, value]) => value !== undefined).map((
+        {fieldsOf(exchange).filter(([, value]) => value !== undefined).map((
           [name, value, address],
         ) => (
           <div key={name}>

@@ -343,3 +343,12 @@ export function Tile({ label, value, more, isBad = false }: {
     </div>
   );
 }
+
+/** The button that opens the dialog to stop something. */
+export function StopButton({ id, onStop }: { id: string; onStop: () => void }): JSX.Element {
+  return (
+    <button type="button" aria-haspopup="dialog" aria-label={`Stop ${id}`} onClick={onStop}>
+      Stop
+    </button>
+  );
+}

@@ -10,7 +10,7 @@ import type { RecordingView } from "../recording_lists.ts";
 import { useAddress } from "./address.ts";
 import { call, mayChange } from "./client.ts";
 import { ago, bytes, span } from "./format.ts";
-import { Confirm, Pill, Problem, TableHead, usePolled } from "./parts.tsx";
+import { Confirm, Pill, Problem, StopButton, TableHead, usePolled } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
 const KINDS = { running: "good", lost: "bad", complete: "quiet", broken: "warn" } as const;
@@ -43,11 +43,7 @@ function Row({ of: recording, now, onStop }: {
       <td class="used" data-label="Size">{bytes(length)}</td>
       <td class="last" data-label="Began">{ago(started, now)}</td>
       <td class="acts">
-        {onStop !== undefined && (
-          <button type="button" aria-haspopup="dialog" aria-label={`Stop ${id}`} onClick={onStop}>
-            Stop
-          </button>
-        )}
+        {onStop !== undefined && <StopButton id={id} onStop={onStop} />}
       </td>
     </tr>
   );

@@ -11,7 +11,15 @@ import { toSubjectAddress, useAddress } from "./address.ts";
 import { call, mayChange } from "./client.ts";
 import { toExchanges } from "./exchange_filter.ts";
 import { ago } from "./format.ts";
-import { Confirm, Pill, Problem, SearchField, TableHead, usePolled } from "./parts.tsx";
+import {
+  Confirm,
+  Pill,
+  Problem,
+  SearchField,
+  StopButton,
+  TableHead,
+  usePolled,
+} from "./parts.tsx";
 
 const KINDS = { open: "good", idle: "quiet", stopped: "bad" } as const;
 const PAGE_SIZE = 200;
@@ -50,11 +58,7 @@ function Row({ of: run, now, onStop }: {
       </td>
       <td class="last" data-label="Last used">{ago(run.lastUsed, now)}</td>
       <td class="acts">
-        {onStop !== undefined && (
-          <button type="button" aria-haspopup="dialog" aria-label={`Stop ${id}`} onClick={onStop}>
-            Stop
-          </button>
-        )}
+        {onStop !== undefined && <StopButton id={id} onStop={onStop} />}
       </td>
     </tr>
   );

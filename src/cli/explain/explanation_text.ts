@@ -16,8 +16,8 @@ import type { StatusSource } from "./remote_status.ts";
 /** Width of the names on the left. Characters. */
 const NAME_WIDTH = 13;
 
-/** One fact: its name, and its lines. */
-type Fact = readonly [name: string, ...lines: string[]];
+/** One field: its name, and its lines. */
+type Field = readonly [name: string, ...lines: string[]];
 
 const UNITS = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "m"], [1000, "s"], [1, "ms"]] as const;
 
@@ -61,25 +61,25 @@ const SOURCES: Readonly<Record<StatusSource, readonly string[]>> = {
   ],
 };
 
-function toLimitFacts(
+function toLimitFields(
   { limits, reservation, observedLimit }: RequestExplanation,
   source: StatusSource,
-): Fact[] {
+): Field[] {
   if (limits === undefined || limits.length === 0) return [["limits", "none apply"]];
-  const facts: Fact[] = [["limits", ...limits.map(toLimitLine), ...SOURCES[source]]];
+  const fields: Field[] = [["limits", ...limits.map(toLimitLine), ...SOURCES[source]]];
   if (observedLimit !== undefined) {
-    facts.push(["observed", `${observedLimit} is reached, and only observed`]);
+    fields.push(["observed", `${observedLimit} is reached, and only observed`]);
   }
   if (reservation !== undefined) {
     const { tokens, mostTokens, spend, currency } = reservation;
     const most = mostTokens === undefined ? "" : `, ${toAmount(mostTokens)} at most`;
     const money = spend === undefined ? "" : `, ${toAmount(spend)} ${currency}`;
-    facts.push([
+    fields.push([
       "reserved",
       `${toAmount(tokens)} tokens${most}${money}: an estimate, settled by the answer`,
     ]);
   }
-  return facts;
+  return fields;
 }
 
 function toDeadlines(deadlines: ExplainedCall["deadlines"]): string {
@@ -93,7 +93,7 @@ function toDeadlines(deadlines: ExplainedCall["deadlines"]): string {
   ].join(", ");
 }
 
-function toCallFacts(call: ExplainedCall): Fact[] {
+function toCallFields(call: ExplainedCall): Field[] {
   const { method, url, headers, bodyBytes, deadlines } = call;
   return [
     ["call", `${method} ${url}`],
@@ -103,7 +103,7 @@ function toCallFacts(call: ExplainedCall): Fact[] {
   ];
 }
 
-function toRefusalFacts(refusal: ExplainedRefusal): Fact[] {
+function toRefusalFields(refusal: ExplainedRefusal): Field[] {
   const { status, code, message, fix } = refusal;
   return [["refused", `${status} ${code}`, message], ["to do", fix]];
 }
@@ -113,7 +113,7 @@ function toKeyLine({ id, name, team }: NonNullable<RequestExplanation["key"]>): 
   return `${id}${quoted}${team === undefined ? "" : `, team ${team}`}`;
 }
 
-function toAttributionFact(attribution: NonNullable<RequestExplanation["attribution"]>): Fact {
+function toAttributionField(attribution: NonNullable<RequestExplanation["attribution"]>): Field {
   const lines = Object.entries(attribution).map(([name, found]) =>
     `${name} “${found.value}” from ${found.source}`
   );
@@ -143,30 +143,30 @@ export function toExplanationText(
     withheld,
     refusal,
   } = explanation;
-  const facts: Fact[] = [];
-  if (provider !== undefined) facts.push(["provider", provider], ["upstream", ...replicas]);
-  if (operation !== undefined) facts.push(["operation", operation]);
+  const fields: Field[] = [];
+  if (provider !== undefined) fields.push(["provider", provider], ["upstream", ...replicas]);
+  if (operation !== undefined) fields.push(["operation", operation]);
   if (key !== undefined) {
     const ofProvider = usesHeldKey === true ? ["with the provider key that the gateway holds"] : [];
-    facts.push(["key", toKeyLine(key), ...ofProvider]);
+    fields.push(["key", toKeyLine(key), ...ofProvider]);
   }
-  if (model !== undefined) facts.push(["model", `${model}${stream === true ? ", streamed" : ""}`]);
-  if (attribution !== undefined) facts.push(toAttributionFact(attribution));
-  if (source !== undefined) facts.push(...toLimitFacts(explanation, source));
-  else if (outcome === "forwarded") facts.push(["limits", "none apply"]);
-  if (call !== undefined) facts.push(...toCallFacts(call));
-  if (withheld !== undefined && withheld.length > 0) facts.push(["withheld", withheld.join(", ")]);
-  if (refusal !== undefined) facts.push(...toRefusalFacts(refusal));
+  if (model !== undefined) fields.push(["model", `${model}${stream === true ? ", streamed" : ""}`]);
+  if (attribution !== undefined) fields.push(toAttributionField(attribution));
+  if (source !== undefined) fields.push(...toLimitFields(explanation, source));
+  else if (outcome === "forwarded") fields.push(["limits", "none apply"]);
+  if (call !== undefined) fields.push(...toCallFields(call));
+  if (withheld !== undefined && withheld.length > 0) fields.push(["withheld", withheld.join(", ")]);
+  if (refusal !== undefined) fields.push(...toRefusalFields(refusal));
   if (outcome === "answered") {
-    facts.push(["answered", "by the gateway itself: a browser asks whether its page can call"]);
+    fields.push(["answered", "by the gateway itself: a browser asks whether its page can call"]);
   }
   if (outcome === "forwarded") {
-    facts.push(["forwarded", "nothing in the gateway's way; the provider has the last word"]);
+    fields.push(["forwarded", "nothing in the gateway's way; the provider has the last word"]);
   }
-  return facts.map((fact) => `${toFactLines(fact)}\n`).join("");
+  return fields.map((field) => `${toFieldLines(field)}\n`).join("");
 }
 
-function toFactLines([name, ...lines]: Fact): string {
+function toFieldLines([name, ...lines]: Field): string {
   const indent = " ".repeat(NAME_WIDTH);
   return bold(name.padEnd(NAME_WIDTH)) + lines.map(toPlain).join(`\n${indent}`);
 }

@@ -65,7 +65,7 @@ type Word = "full" | "expire" | "forget";
 
 export class RedisRecordingBudget {
   readonly #options: RedisRecordingBudgetOptions;
-  readonly #report: RedisCommand<readonly RecordingReport[], BudgetAnswer>;
+  readonly #report: RedisCommand<readonly RecordingReport[], BudgetReply>;
   readonly #evict: ReturnType<RedisClient["script"]>;
   /** The latest report of each recording that is not sent yet. */
   readonly #gathered = new Map<string, RecordingReport>();
@@ -85,7 +85,7 @@ export class RedisRecordingBudget {
     this.#report = options.client.command({
       script: REPORT,
       write: (reports: readonly RecordingReport[]) => this.#toCall(reports),
-      read: readAnswer,
+      read: readReply,
     });
     this.#evict = options.client.script("sallyportRecordingEvict", EVICT);
   }
@@ -216,15 +216,15 @@ export class RedisRecordingBudget {
   }
 }
 
-interface BudgetAnswer {
+interface BudgetReply {
   /** Bytes that are free. */
   readonly free: number;
   readonly words: ReadonlyMap<string, Word>;
 }
 
-function readAnswer(answer: unknown): BudgetAnswer {
-  if (!Array.isArray(answer)) throw new Error("no report");
-  const [free, ...rest] = answer;
+function readReply(reply: unknown): BudgetReply {
+  if (!Array.isArray(reply)) throw new Error("no report");
+  const [free, ...rest] = reply;
   const words = new Map<string, Word>();
   for (let index = 0; index < rest.length; index += 2) {
     words.set(String(rest[index]), rest[index + 1]);

@@ -211,7 +211,7 @@ export class HeldRecordings {
   ): Promise<unknown> {
     const keys = [toRecordingKey(id), toLogKey(id), ...more];
     const run = (redis: Redis) => this.#scripts[script](redis, keys, [id, ...args]);
-    return await this.#options.client.run(run, (answer) => answer, PATIENT_MS);
+    return await this.#options.client.run(run, (reply) => reply, PATIENT_MS);
   }
 
   /** Ends the renewals. Never rejects. */

@@ -162,9 +162,9 @@ export class RedisRecordings implements RecordingStore {
     signal?: AbortSignal,
   ): Promise<StoredRecording | undefined> {
     const found = await this.#waitFor(id, { waitMs, signal }, async (isWaiting) => {
-      const answer = await this.#find(id, isWaiting);
-      const isDue = answer !== undefined && isHeadDue(answer.stored);
-      return { answer, restMs: isDue ? answer.leaseMs : undefined };
+      const reply = await this.#find(id, isWaiting);
+      const isDue = reply !== undefined && isHeadDue(reply.stored);
+      return { reply, restMs: isDue ? reply.leaseMs : undefined };
     });
     return found?.stored;
   }
@@ -174,10 +174,10 @@ export class RedisRecordings implements RecordingStore {
     { offset, waitMs, signal }: RecordingRead,
   ): Promise<RecordingPart | undefined> {
     const found = await this.#waitFor(id, { waitMs, signal }, async (isWaiting) => {
-      const answer = await this.#read(id, offset, isWaiting);
-      const isThere = answer === undefined || answer.part.entries.length > 0 || !answer.isRunning ||
-        !answer.part.isHeld;
-      return { answer, restMs: isThere ? undefined : answer.leaseMs };
+      const reply = await this.#read(id, offset, isWaiting);
+      const isThere = reply === undefined || reply.part.entries.length > 0 || !reply.isRunning ||
+        !reply.part.isHeld;
+      return { reply, restMs: isThere ? undefined : reply.leaseMs };
     });
     return found?.part;
   }
@@ -232,11 +232,11 @@ export class RedisRecordings implements RecordingStore {
    * @param ask Asks once. Its `restMs` is `undefined` if the awaited state is reached, else the
    * remaining time of the lease
    */
-  async #waitFor<Answer>(
+  async #waitFor<Reply>(
     id: string,
     { waitMs, signal }: Pick<RecordingRead, "waitMs" | "signal">,
-    ask: (isWaiting: boolean) => Promise<{ answer: Answer; restMs: number | undefined }>,
-  ): Promise<Answer> {
+    ask: (isWaiting: boolean) => Promise<{ reply: Reply; restMs: number | undefined }>,
+  ): Promise<Reply> {
     const until = this.#clock.monotonic() + waitMs;
     for (;;) {
       const leftMs = until - this.#clock.monotonic();
@@ -245,13 +245,13 @@ export class RedisRecordings implements RecordingStore {
       const wait = isWaiting ? this.#waits.add(id) : undefined;
       try {
         await this.#held.restore(id);
-        const { answer, restMs } = await this.#unlessChanged(
+        const { reply, restMs } = await this.#unlessChanged(
           () => ask(isWaiting),
-          ({ answer }) => answer === undefined,
+          ({ reply }) => reply === undefined,
         );
-        if (restMs === undefined || wait === undefined) return answer;
+        if (restMs === undefined || wait === undefined) return reply;
         await wait.until(this.#clock, Math.min(leftMs, restMs + 1, ASK_AGAIN_MS), signal);
-        if (signal?.aborted === true) return answer;
+        if (signal?.aborted === true) return reply;
       } catch (error) {
         if (wait === undefined) throw error;
         await wait.until(this.#clock, Math.min(leftMs, ASK_AGAIN_MS), signal);
@@ -276,13 +276,13 @@ export class RedisRecordings implements RecordingStore {
   }
 
   /** Asks again if nothing was found and the server has changed recently. */
-  async #unlessChanged<Answer>(
-    ask: () => Promise<Answer>,
-    isNothing: (answer: Answer) => boolean = (answer) => answer === undefined,
-  ): Promise<Answer> {
-    const answer = await ask();
+  async #unlessChanged<Reply>(
+    ask: () => Promise<Reply>,
+    isNothing: (reply: Reply) => boolean = (reply) => reply === undefined,
+  ): Promise<Reply> {
+    const reply = await ask();
     const isNew = this.#clock.monotonic() - this.#changedAt < SETTLE_MS;
-    if (!isNew || !isNothing(answer)) return answer;
+    if (!isNew || !isNothing(reply)) return reply;
     await this.#settled();
     return await ask();
   }
@@ -313,14 +313,14 @@ function isHeadDue({ state, isHeld, head }: StoredRecording): boolean {
 }
 
 function readClaimed(
-  answer: unknown,
+  reply: unknown,
 ): FoundRecording | { readonly isRestarted: boolean } | "full" | undefined {
-  const isRestarted = readNew(answer);
+  const isRestarted = readNew(reply);
   if (isRestarted === "full") return isRestarted;
-  return isRestarted === undefined ? readFound(answer) : { isRestarted };
+  return isRestarted === undefined ? readFound(reply) : { isRestarted };
 }
 
-function readIds(answer: unknown): string[] {
-  if (!Array.isArray(answer)) throw new Error("no list");
-  return answer.map(String);
+function readIds(reply: unknown): string[] {
+  if (!Array.isArray(reply)) throw new Error("no list");
+  return reply.map(String);
 }

@@ -76,9 +76,9 @@ export function toFactArguments(facts: RecordingFacts): (string | number)[] {
 }
 
 /** Reads the answer to a claim that found an earlier recording, or to a look-up. */
-export function readFound(answer: unknown): FoundRecording | undefined {
-  if (answer === null) return undefined;
-  const all = toArray(answer);
+export function readFound(reply: unknown): FoundRecording | undefined {
+  if (reply === null) return undefined;
+  const all = toArray(reply);
   const [state = "", id = "", leaseMs, expiresAt, keepMs, length, ...rest] = all.slice(0, 12).map(
     String,
   );
@@ -105,9 +105,9 @@ export function readFound(answer: unknown): FoundRecording | undefined {
 }
 
 /** Reads the answer to a read. */
-export function readPart(answer: unknown): FoundPart | undefined {
-  if (answer === null) return undefined;
-  const [state, leaseMs, ...rest] = toArray(answer);
+export function readPart(reply: unknown): FoundPart | undefined {
+  if (reply === null) return undefined;
+  const [state, leaseMs, ...rest] = toArray(reply);
   const entries: SealedEntry[] = [];
   for (let index = 0; index < rest.length; index += 3) {
     entries.push(readEntry(String(rest[index]), rest[index + 1], rest[index + 2]));
@@ -121,8 +121,8 @@ export function readPart(answer: unknown): FoundPart | undefined {
  * Reads the answer to a write of the holder. @returns Whether a stop was requested @throws
  * {RecordingLost}
  */
-export function readWritten(answer: unknown): boolean {
-  const [written, isStopped] = toArray(answer).map(Number);
+export function readWritten(reply: unknown): boolean {
+  const [written, isStopped] = toArray(reply).map(Number);
   if (written === 2) throw new RecordingsFull("The recording has too many entries");
   if (written !== 1) throw new RecordingLost("Another gateway writes the recording, or it is gone");
   return isStopped === 1;
@@ -134,17 +134,17 @@ export function readWritten(answer: unknown): boolean {
  * @returns Whether the call is repeated; `full` if there is no room; `undefined` if there is no new
  * recording
  */
-export function readNew(answer: unknown): boolean | "full" | undefined {
-  const [kind, isRestarted] = toArray(answer);
+export function readNew(reply: unknown): boolean | "full" | undefined {
+  const [kind, isRestarted] = toArray(reply);
   if (String(kind) === "-") return "full";
   return String(kind) === "+" ? Number(isRestarted) === 1 : undefined;
 }
 
 /** Reads the answer to a takeover. @returns `undefined` if there was nothing to take over */
 export function readTakenOver(
-  answer: unknown,
+  reply: unknown,
 ): { readonly epoch: number; readonly startedAt: number; readonly keepMs: number } | undefined {
-  const [epoch = 0, startedAt = 0, keepMs = 0] = toArray(answer).map(Number);
+  const [epoch = 0, startedAt = 0, keepMs = 0] = toArray(reply).map(Number);
   return epoch === 0 ? undefined : { epoch, startedAt, keepMs };
 }
 
@@ -160,8 +160,8 @@ function readEntry(entryId: string, epoch: unknown, sealed: unknown): SealedEntr
   };
 }
 
-function toArray(answer: unknown): readonly unknown[] {
-  return Array.isArray(answer) ? answer : fail();
+function toArray(reply: unknown): readonly unknown[] {
+  return Array.isArray(reply) ? reply : fail();
 }
 
 function fail(): never {

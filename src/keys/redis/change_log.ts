@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
 import {
   type ChangeLog,
@@ -12,8 +12,10 @@ import {
   readChange,
   writeChange,
 } from "../change_log.ts";
-import { KeyStoreUnavailable } from "../key_store.ts";
 import { NOTE_CHANGE, toKeyNames } from "./key_scripts.ts";
+import { explainFailure } from "./store_failure.ts";
+
+const UNAVAILABLE = "Cannot use the changes in Redis: check that it runs, its URL and its log";
 
 /** Changes in Redis. */
 export class RedisChangeLog implements ChangeLog {
@@ -31,7 +33,7 @@ export class RedisChangeLog implements ChangeLog {
         change: writeChange(change),
         last: MAX_CHANGES - 1,
       }),
-      read: (answer) => answer,
+      read: (reply) => reply,
     });
   }
 
@@ -43,21 +45,13 @@ export class RedisChangeLog implements ChangeLog {
     const lines = await this.#explain(() =>
       this.#client.ask(
         (redis) => redis.lrange(this.#changesKey, 0, -1),
-        (answer) => answer as string[],
+        (reply) => reply as string[],
       )
     );
     return lines.map(readChange).filter((change) => change !== undefined);
   }
 
-  async #explain<T>(act: () => Promise<T>): Promise<T> {
-    try {
-      return await act();
-    } catch (cause) {
-      if (!(cause instanceof RedisFailed)) throw cause;
-      throw new KeyStoreUnavailable(
-        "Cannot use the changes in Redis: check that it runs, its URL and its log",
-        { cause },
-      );
-    }
+  #explain<T>(act: () => Promise<T>): Promise<T> {
+    return explainFailure(UNAVAILABLE, act);
   }
 }

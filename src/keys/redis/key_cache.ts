@@ -46,7 +46,7 @@ export class KeyCache {
     this.#fetch = fetch;
     this.#clock = clock;
     this.#siblings = siblings;
-    siblings?.onAsked((digest) => this.#known(digest));
+    siblings?.onAsked((digest) => this.#findCached(digest));
   }
 
   /**
@@ -80,11 +80,11 @@ export class KeyCache {
     const isCurrent = () => this.#pending.get(digest) === fetching;
     const fetching: Promise<GatewayKey | undefined> = this.#fetch(digest).then((key) => {
       // If a change was announced in the meantime, only callers that already wait can use the
-      // answer.
+      // reply.
       if (isCurrent()) this.#remember(digest, { key, fetchedAt });
       return key;
     }, async (cause) => {
-      const known = this.#known(digest) ?? await this.#siblings?.find(digest);
+      const known = this.#findCached(digest) ?? await this.#siblings?.find(digest);
       if (known === undefined) throw new GatewayError("key_store_unavailable", { cause });
       // Keeps the age from the other process, so that a key does not stay valid longer by passing
       // between processes.
@@ -103,7 +103,7 @@ export class KeyCache {
   }
 
   /** Returns a key that is valid while the store fails. */
-  #known(digest: string): KnownKey | undefined {
+  #findCached(digest: string): KnownKey | undefined {
     const { key, fetchedAt = 0 } = this.#keys.get(digest) ?? {};
     const ageMs = this.#clock.monotonic() - fetchedAt;
     return key === undefined || ageMs >= STALE_MS ? undefined : { key, ageMs };

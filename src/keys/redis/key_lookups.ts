@@ -1,5 +1,5 @@
 /**
- * Look-ups of gateway keys in Redis: the meaning of an answer, and the rules if there is none, or
+ * Look-ups of gateway keys in Redis: the meaning of a reply, and the rules if there is none, or
  * if Redis has lost keys.
  *
  * @module
@@ -53,16 +53,16 @@ export function toKey(text: unknown, id: string, { keys }: KeyNames): GatewayKey
   }
 }
 
-/** Answer of a look-up. */
+/** Reply of a look-up. */
 interface Found {
   /** A generation, {@link LOST} or {@link EMPTY}; `undefined` for a key of the generation that is known. */
   readonly state: unknown;
   readonly found?: { readonly key: GatewayKey; readonly text: string };
 }
 
-function readFound(answer: unknown, names: KeyNames): Found {
-  if (!Array.isArray(answer)) return { state: answer };
-  const [id, text, generation] = answer.map(String);
+function readFound(reply: unknown, names: KeyNames): Found {
+  if (!Array.isArray(reply)) return { state: reply };
+  const [id, text, generation] = reply.map(String);
   if (id === undefined || text === undefined) throw new Error("no key");
   return { state: generation, found: { key: toKey(text, id, names), text } };
 }
@@ -102,7 +102,7 @@ export class KeyLookUps {
     this.#find = client.command({
       script: FIND,
       write: (digest: string) => this.#toCall(digest),
-      read: (answer) => readFound(answer, names),
+      read: (reply) => readFound(reply, names),
     });
   }
 

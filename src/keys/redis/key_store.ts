@@ -6,7 +6,7 @@
  */
 import type { ReportEvent } from "../../exchange/reported_event.ts";
 import type { Clock } from "../../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
 import { KeyCache } from "./key_cache.ts";
 import { readKeyRecord, writeKeyRecord } from "../key_record.ts";
@@ -29,10 +29,12 @@ import {
   type KeyQuery,
   type KeyRegistry,
   KeyStoreError,
-  KeyStoreUnavailable,
   matchesQuery,
   refuseAfter,
 } from "../key_store.ts";
+import { explainFailure } from "./store_failure.ts";
+
+const UNAVAILABLE = "Cannot use the keys in Redis: check that it runs, its URL and its log";
 
 /** Maximum number of last uses that are not written yet. */
 const MAX_USED = 50_000;
@@ -114,7 +116,7 @@ export class RedisKeyStore implements KeyRegistry {
     this.#confirm = client.command({
       script: CONFIRM,
       write: (made: string) => ({ generationsKey: this.#names.generations, made }),
-      read: (answer) => Number(answer) > 0,
+      read: (reply) => Number(reply) > 0,
     });
     client.listen(CHANNEL, (digests) => {
       for (const digest of digests.split(" ")) this.#forget(digest);
@@ -168,12 +170,12 @@ export class RedisKeyStore implements KeyRegistry {
         const page = wantsAll ? Math.min(PAGE, limit - found.size) : PAGE;
         const ids = await this.#client.ask(
           (redis) => redis.zrevrange(this.#names.created, start, start + page - 1),
-          (answer) => answer as string[],
+          (reply) => reply as string[],
         );
         if (ids.length === 0) break;
         const texts = await this.#client.ask(
           (redis) => redis.hmget(this.#names.keys, ...ids),
-          (answer) => answer as (string | null)[],
+          (reply) => reply as (string | null)[],
         );
         for (const [index, id] of ids.entries()) {
           const text = texts[index];
@@ -188,7 +190,7 @@ export class RedisKeyStore implements KeyRegistry {
 
   async get(id: string): Promise<GatewayKey | undefined> {
     const text = await this.#administer(() =>
-      this.#client.ask((redis) => redis.hget(this.#names.keys, id), (answer) => answer)
+      this.#client.ask((redis) => redis.hget(this.#names.keys, id), (reply) => reply)
     );
     return text === null ? undefined : toKey(text, id, this.#names);
   }
@@ -198,7 +200,7 @@ export class RedisKeyStore implements KeyRegistry {
     const times = await this.#administer(() =>
       this.#client.ask(
         (redis) => redis.hmget(this.#names.used, ...ids),
-        (answer) => answer as (string | null)[],
+        (reply) => reply as (string | null)[],
       )
     );
     const used = new Map<string, number>();
@@ -222,7 +224,7 @@ export class RedisKeyStore implements KeyRegistry {
       for (let tries = 0; tries < MAX_TRIES; tries++) {
         const text = await this.#client.ask(
           (redis) => redis.hget(this.#names.keys, id),
-          (answer) => answer as string | null,
+          (reply) => reply as string | null,
         );
         const current = text === null ? undefined : toKey(text, id, this.#names);
         const next = change(current);
@@ -241,17 +243,17 @@ export class RedisKeyStore implements KeyRegistry {
           CHANNEL,
           crypto.randomUUID(),
         ];
-        const answer = await this.#client.ask(
+        const reply = await this.#client.ask(
           (redis) => this.#change(redis, [keys, digests, created, generations], args),
-          (answer) => answer as 0 | 1 | string,
+          (reply) => reply as 0 | 1 | string,
         );
-        if (answer === 1) {
+        if (reply === 1) {
           // Applied here at once, before the announcement arrives.
           for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#forget(digest);
           return next;
         }
-        if (answer !== 0) {
-          throw new KeyStoreError(`Cannot add the key: ${answer} has the same digest`);
+        if (reply !== 0) {
+          throw new KeyStoreError(`Cannot add the key: ${reply} has the same digest`);
         }
       }
       throw new KeyStoreError("Cannot change the key: others keep changing it. Try again");
@@ -288,21 +290,13 @@ export class RedisKeyStore implements KeyRegistry {
   async #rankAfter(id: string): Promise<number> {
     const rank = await this.#client.ask(
       (redis) => redis.zrevrank(this.#names.created, id),
-      (answer) => answer as number | null,
+      (reply) => reply as number | null,
     );
     return rank === null ? refuseAfter() : rank + 1;
   }
 
-  async #administer<T>(act: () => Promise<T>): Promise<T> {
-    try {
-      return await act();
-    } catch (cause) {
-      if (!(cause instanceof RedisFailed)) throw cause;
-      throw new KeyStoreUnavailable(
-        "Cannot use the keys in Redis: check that it runs, its URL and its log",
-        { cause },
-      );
-    }
+  #administer<T>(act: () => Promise<T>): Promise<T> {
+    return explainFailure(UNAVAILABLE, act);
   }
 
   #writeLater(): void {

@@ -9,8 +9,7 @@
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
-import { KeyStoreUnavailable } from "../key_store.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
 import {
   MAX_REVOCATIONS,
   readRevocation,
@@ -20,6 +19,9 @@ import {
   RevocationIndex,
   type RevocationRegistry,
 } from "../identity/revocations.ts";
+import { explainFailure } from "./store_failure.ts";
+
+const UNAVAILABLE = "Cannot use the revoked tokens in Redis: check that it runs";
 
 /**
  * Revocations by the time at which they end, the number of changes, and the generation: in one slot
@@ -58,7 +60,7 @@ export class RedisRevocations implements RevocationRegistry {
   readonly #clock: Clock;
   readonly #add: ReturnType<RedisClient["script"]>;
   readonly #index = new RevocationIndex();
-  /** Generation and number of changes of the known data; `undefined` before the first answer. */
+  /** Generation and number of changes of the known data; `undefined` before the first reply. */
   #version: string | undefined;
   #reading: Promise<void> | undefined;
   #isClosed = false;
@@ -119,7 +121,7 @@ export class RedisRevocations implements RevocationRegistry {
     if (version === this.#version) return;
     const texts = await run(
       (redis) => redis.zrange(REVOKED, "0", "-1"),
-      (answer) => answer as string[],
+      (reply) => reply as string[],
     );
     const stored = texts.map((text) => readRevocation(JSON.parse(text)));
     const index = new RevocationIndex();
@@ -153,14 +155,7 @@ export class RedisRevocations implements RevocationRegistry {
     );
   }
 
-  async #administer<T>(act: () => Promise<T>): Promise<T> {
-    try {
-      return await act();
-    } catch (cause) {
-      if (!(cause instanceof RedisFailed)) throw cause;
-      throw new KeyStoreUnavailable("Cannot use the revoked tokens in Redis: check that it runs", {
-        cause,
-      });
-    }
+  #administer<T>(act: () => Promise<T>): Promise<T> {
+    return explainFailure(UNAVAILABLE, act);
   }
 }

@@ -3,12 +3,14 @@
  *
  * @module
  */
-import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
 import type { KeySnapshot } from "../key_snapshot_file.ts";
-import { KeyStoreUnavailable } from "../key_store.ts";
 import type { TeamRecords, TeamStore } from "../team_store.ts";
 import { READ_TEAMS, REPLACE_TEAM, type ReplaceTeamCall, toKeyNames } from "./key_scripts.ts";
+import { explainFailure } from "./store_failure.ts";
+
+const UNAVAILABLE = "Cannot use the teams in Redis: check that it runs, its URL and its log";
 
 type Replacement = Omit<ReplaceTeamCall, "teamsKey">;
 
@@ -40,7 +42,7 @@ export class RedisTeamStore implements TeamStore {
     this.#replace = client.command({
       script: REPLACE_TEAM,
       write: (call: Replacement) => ({ teamsKey, ...call }),
-      read: (answer) => answer === 1,
+      read: (reply) => reply === 1,
     });
   }
 
@@ -63,22 +65,14 @@ export class RedisTeamStore implements TeamStore {
     return await this.#explain(() => this.#replace(call, { isAdministrative: true }));
   }
 
-  async #explain<T>(act: () => Promise<T>): Promise<T> {
-    try {
-      return await act();
-    } catch (cause) {
-      if (!(cause instanceof RedisFailed)) throw cause;
-      throw new KeyStoreUnavailable(
-        "Cannot use the teams in Redis: check that it runs, its URL and its log",
-        { cause },
-      );
-    }
+  #explain<T>(act: () => Promise<T>): Promise<T> {
+    return explainFailure(UNAVAILABLE, act);
   }
 }
 
-/** Reads the answer of {@link READ_TEAMS}. */
-function toTeamRecords(answer: unknown): TeamRecords {
-  const [isLost, ...texts] = Array.isArray(answer) ? answer : [];
+/** Reads the reply of {@link READ_TEAMS}. */
+function toTeamRecords(reply: unknown): TeamRecords {
+  const [isLost, ...texts] = Array.isArray(reply) ? reply : [];
   if (isLost !== 0 && isLost !== 1) throw new Error("no teams");
   const records = new Map<string, string>();
   for (let index = 0; index < texts.length; index += 2) {

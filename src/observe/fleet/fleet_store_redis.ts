@@ -11,7 +11,7 @@
  * | `command:ID`                      | command for a gateway, for five seconds                      |
  * | `watched`, `scraped`              | the time of the last question for traffic, or for metrics    |
  * | `asked:ID`                        | list: questions for exchanges of a gateway, for five seconds |
- * | `exchanges:QUESTION`              | the answer to a question, as packed JSON                     |
+ * | `exchanges:QUESTION`              | the reply to a question, as packed JSON                     |
  * | `live:ID`, `history:`, `metrics:` | traffic or metrics of a gateway, as packed JSON              |
  *
  * @module
@@ -47,7 +47,7 @@ const READ_AT_ONCE = 4;
 const DEADLINE_MS = 1000;
 
 // KEYS: seen, records, this gateway's command, the two questions, the questions to this gateway.
-// ARGV: id, record, how long it is kept, how many are kept. Answer: the command or an empty text,
+// ARGV: id, record, how long it is kept, how many are kept. Reply: the command or an empty text,
 // the times of the questions to all, and the questions to this gateway.
 const PUBLISH = `${NOW}redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
@@ -65,7 +65,7 @@ local asked = redis.call('LRANGE', KEYS[6], 0, -1)
 if #asked > 0 then redis.call('DEL', KEYS[6]) end
 return {command or '', redis.call('GET', KEYS[4]) or '', redis.call('GET', KEYS[5]) or '', asked}`;
 
-// KEYS: seen, records. ARGV: the number of gateways to read, and the longest record. Answer: for
+// KEYS: seen, records. ARGV: the number of gateways to read, and the longest record. Reply: for
 // each gateway its id, the time since its last record, and its record.
 const READ =
   `${NOW}local reply, found = {}, redis.call('ZRANGE', KEYS[1], -ARGV[1], -1, 'WITHSCORES')
@@ -79,7 +79,7 @@ for i = 1, #found, 2 do
 end
 return reply`;
 
-// KEYS: the question. ARGV: how long it is valid, 1 for a new one. Answer: its time, by the clock
+// KEYS: the question. ARGV: how long it is valid, 1 for a new one. Reply: its time, by the clock
 // of Redis.
 const ASK = `${NOW}local before = redis.call('GET', KEYS[1])
 if before and ARGV[2] == '0' then now = before
@@ -106,7 +106,7 @@ export interface Messages {
 }
 
 const NOTHING = new Uint8Array();
-const texts = (answer: unknown): string[] => Array.isArray(answer) ? answer.map(String) : [];
+const texts = (reply: unknown): string[] => Array.isArray(reply) ? reply.map(String) : [];
 
 /**
  * The records of gateways in Redis. Every method fails at once while the pause after a failure of
@@ -137,8 +137,8 @@ export class FleetStore {
     ];
     return this.#run(
       (redis) => this.#publish(redis, keys, [id, record, KEPT_MS, MAX_GATEWAYS]),
-      (answer) => {
-        const [command, watched, scraped, asked] = answer as unknown[];
+      (reply) => {
+        const [command, watched, scraped, asked] = reply as unknown[];
         // A command of a later version is ignored.
         const isKnown = command === "drain" || command === "resume";
         return {
@@ -155,8 +155,8 @@ export class FleetStore {
   read(): Promise<FleetRecord[]> {
     return this.#run(
       (redis) => this.#read(redis, [SEEN, RECORDS], [MAX_GATEWAYS, MAX_RECORD_BYTES]),
-      (answer) => {
-        const all = texts(answer);
+      (reply) => {
+        const all = texts(reply);
         return Array.from({ length: all.length / 3 }, (_, index) => {
           const [id = "", silent, text = ""] = all.slice(index * 3, index * 3 + 3);
           return { id, silentMs: Number(silent), text };
@@ -178,7 +178,7 @@ export class FleetStore {
     );
   }
 
-  /** Publishes the answer to a question. A value that is too large is not published. */
+  /** Publishes the reply to a question. A value that is too large is not published. */
   async put(kind: Published, id: string, value: unknown): Promise<void> {
     const packed = await packJson(value);
     if (packed.byteLength > MAX_PACKED_BYTES) return;
@@ -201,7 +201,7 @@ export class FleetStore {
       const packed = await this.#run(
         (redis) =>
           Promise.all(some.map((id) => redis.getrangeBuffer(`${PREFIX}${kind}:${id}`, 0, last))),
-        (answer) => answer as Buffer[],
+        (reply) => reply as Buffer[],
       );
       for (const [place, id] of some.entries()) {
         const unpacked = await unpackJson(packed[place] ?? NOTHING, left);
@@ -236,7 +236,7 @@ export class FleetStore {
     );
   }
 
-  #run<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T> {
+  #run<T>(call: (redis: Redis) => Promise<unknown>, read: (reply: unknown) => T): Promise<T> {
     return this.#client.run(call, read, DEADLINE_MS);
   }
 }

@@ -284,7 +284,7 @@ const NAME = /^[\w.:/@+-]{1,100}$/;
  * provider answered it with a 2xx.
  */
 export class ModelNames {
-  readonly #known = new Set<string>();
+  readonly #names = new Set<string>();
 
   /**
    * Returns the label for the model of an exchange: `other` if no provider has answered for it yet,
@@ -292,11 +292,11 @@ export class ModelNames {
    */
   labelOf({ model, status, replica }: ExchangeRecord): string {
     if (model === undefined) return "none";
-    if (this.#known.has(model)) return model;
+    if (this.#names.has(model)) return model;
     const isAnswered = isSuccess(status) && replica !== undefined;
-    const isNew = this.#known.size < MAX_MODEL_LABELS && NAME.test(model);
+    const isNew = this.#names.size < MAX_MODEL_LABELS && NAME.test(model);
     if (!isAnswered || !isNew) return "other";
-    this.#known.add(model);
+    this.#names.add(model);
     return model;
   }
 }

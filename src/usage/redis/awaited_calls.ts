@@ -58,7 +58,7 @@ export class RedisAwaitedCalls<Call extends object> implements AwaitedCalls<Call
     const key = toKey(name);
     if (this.#taking.has(key)) return undefined;
     this.#taking.add(key);
-    const toText = (answer: unknown) => typeof answer === "string" ? answer : undefined;
+    const toText = (reply: unknown) => typeof reply === "string" ? reply : undefined;
     const text = await this.#run((redis) => redis.getdel(key), toText, keyId)
       .finally(() => this.#taking.delete(key));
     if (text === undefined) return undefined;
@@ -69,11 +69,11 @@ export class RedisAwaitedCalls<Call extends object> implements AwaitedCalls<Call
   /**
    * Makes a call, also if it must wait for Redis.
    *
-   * @returns The answer; `undefined` if the call was refused, or if its outcome is unknown
+   * @returns The reply; `undefined` if the call was refused, or if its outcome is unknown
    */
   async #run<T>(
     call: (redis: Redis) => Promise<unknown>,
-    read: (answer: unknown) => T,
+    read: (reply: unknown) => T,
     keyId: string,
   ): Promise<T | undefined> {
     for (;;) {

@@ -4,7 +4,7 @@
  * the names of the row as JSON. The value is the sums, separated by spaces.
  *
  * All hashes have one hash tag: they are written once in ten seconds, and each has a bounded number
- * of fields. A batch that Redis added, but whose answer was lost, is not counted again.
+ * of fields. A batch that Redis added, but whose reply was lost, is not counted again.
  *
  * @module
  */
@@ -119,8 +119,8 @@ export class RedisHistory implements HistoryStore {
     const expiries = Array.from(hashes.values(), ({ expiresAt }) => expiresAt);
     const args = [number, MARK_MS, hashes.size, ...expiries, ...texts];
     const keys = [this.#mark, ...hashes.keys()];
-    await this.#client.run((redis) => this.#add(redis, keys, args), (answer) => {
-      if (answer !== 0 && answer !== 1) throw new Error("no count");
+    await this.#client.run((redis) => this.#add(redis, keys, args), (reply) => {
+      if (reply !== 0 && reply !== 1) throw new Error("no count");
     }, ADD_MS);
   }
 

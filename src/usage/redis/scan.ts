@@ -11,8 +11,8 @@ export type UsageRedis = Pick<RedisClient, "script" | "run" | "ask">;
 /** Number of fields per read. */
 const FIELDS_AT_ONCE = 500;
 
-function readPage(answer: unknown): [cursor: string, fields: readonly string[]] {
-  const [cursor, fields]: unknown[] = Array.isArray(answer) ? answer : [];
+function readPage(reply: unknown): [cursor: string, fields: readonly string[]] {
+  const [cursor, fields]: unknown[] = Array.isArray(reply) ? reply : [];
   if (typeof cursor !== "string" || !Array.isArray(fields)) throw new Error("no page");
   return [cursor, fields];
 }

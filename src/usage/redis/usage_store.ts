@@ -7,7 +7,7 @@
  * the end. Counts of a later version are kept.
  *
  * A batch of rows is sent as a few short scripts, each with its number. A script that Redis ran,
- * but whose answer was lost, is not counted again.
+ * but whose reply was lost, is not counted again.
  *
  * @module
  */
@@ -238,8 +238,8 @@ export class RedisUsage implements UsageStore {
   async #addGroup(number: number, group: Group): Promise<void> {
     for (let part = group.parts[0]; part !== undefined; part = group.parts[0]) {
       const { keys, args } = this.#toScript(number, group.sent + 1, part);
-      await this.#client.run((redis) => this.#add(redis, keys, args), (answer) => {
-        if (answer !== 0 && answer !== 1) throw new Error("no count");
+      await this.#client.run((redis) => this.#add(redis, keys, args), (reply) => {
+        if (reply !== 0 && reply !== 1) throw new Error("no count");
       }, ADD_MS);
       group.parts.shift();
       group.sent++;
@@ -308,7 +308,7 @@ export class RedisUsage implements UsageStore {
       const names = times.map((at) => indexName(group, step, at));
       const indexes = await this.#client.ask(
         (redis) => redis.mgetBuffer(names),
-        (answer) => answer as (Uint8Array | null)[],
+        (reply) => reply as (Uint8Array | null)[],
       );
       const hashes = times.flatMap((at, n) =>
         readIndex(indexes[n] ?? new Uint8Array())

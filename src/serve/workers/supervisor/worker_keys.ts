@@ -15,7 +15,7 @@ export interface WorkerKeysOptions<Worker> {
 }
 
 /** A question that waits for the answers of workers. */
-interface OpenQuestion {
+interface PendingQuestion {
   readonly answer: (found: readonly (FoundKey | null)[], isLast: boolean) => void;
   /** Workers that have not answered. */
   left: number;
@@ -24,7 +24,7 @@ interface OpenQuestion {
 /** Finds keys at workers for other workers. */
 export class WorkerKeys<Worker> {
   readonly #options: WorkerKeysOptions<Worker>;
-  readonly #open = new Map<number, OpenQuestion>();
+  readonly #open = new Map<number, PendingQuestion>();
   #calls = 0;
 
   constructor(options: WorkerKeysOptions<Worker>) {

@@ -1,9 +1,9 @@
 /**
- * Answers of the admin API: JSON, and errors.
+ * Responses of the admin API: JSON, and errors.
  *
  * @module
  */
-import { type ErrorFacts, GatewayError, toErrorResponse } from "../../errors/gateway_error.ts";
+import { type ErrorContent, GatewayError, toErrorResponse } from "../../errors/gateway_error.ts";
 import type { ByteSource, GatewayResponse } from "../../http/message.ts";
 import { KeyStoreError, KeyStoreUnavailable } from "../../keys/key_store.ts";
 import { UsageUnavailable } from "../../usage/counts.ts";
@@ -12,7 +12,7 @@ import { UnknownKey } from "../key_administration.ts";
 import { UnknownTeam } from "../team_administration.ts";
 
 /** Creates a JSON answer that must not be cached. */
-export function toAnswer(status: number, content: unknown): GatewayResponse {
+export function toResponse(status: number, content: unknown): GatewayResponse {
   return {
     status,
     headers: {
@@ -61,7 +61,7 @@ export class TextParts {
 }
 
 /** Creates a text answer that is sent while it is created. */
-export function toTextAnswer(status: number, content: TextParts): GatewayResponse {
+export function toTextResponse(status: number, content: TextParts): GatewayResponse {
   const headers = {
     "content-type": content.type,
     "cache-control": "no-store",
@@ -71,13 +71,13 @@ export function toTextAnswer(status: number, content: TextParts): GatewayRespons
 }
 
 /** Finds the code of an error. Messages of stores are meant for operators, so they are included. */
-function toFacts(thrown: unknown): ErrorFacts {
+function toErrorContent(thrown: unknown): ErrorContent {
   if (GatewayError.is(thrown)) return thrown;
   if (thrown instanceof UsageRefusal) {
     const { param, message } = thrown;
     return new GatewayError("invalid_query", { param, detail: `${param}: ${message}` });
   }
-  const withText = (code: ErrorFacts["code"], { message }: Error): ErrorFacts => ({
+  const withText = (code: ErrorContent["code"], { message }: Error): ErrorContent => ({
     code,
     message,
     param: null,
@@ -93,6 +93,6 @@ function toFacts(thrown: unknown): ErrorFacts {
 }
 
 /** Creates the answer for any thrown value, from the table of errors. */
-export function toErrorAnswer(thrown: unknown): GatewayResponse {
-  return toErrorResponse(toFacts(thrown));
+export function toFailureResponse(thrown: unknown): GatewayResponse {
+  return toErrorResponse(toErrorContent(thrown));
 }
