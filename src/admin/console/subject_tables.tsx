@@ -1,5 +1,5 @@
 /**
- * The tables of the page of a team or key: why its calls fail and since when, and the shares of its
+ * The tables of the page of a team, key or provider: why its calls fail and since when, and the shares of its
  * keys and providers.
  *
  * @module
@@ -208,6 +208,21 @@ export function TeamShares({ report }: { report: HistoryReport }): JSX.Element {
   );
 }
 
+/** The shares of the keys. */
+export function KeyShares({ report }: { report: HistoryReport }): JSX.Element {
+  const { keys, currency } = report;
+  return (
+    <ShareTable
+      title="Calls by key"
+      legend="the most calls first"
+      first="Key"
+      shares={keys}
+      currency={currency}
+      name={(id) => id === "" ? "no key" : <a href={toSubjectAddress({ of: "key", id })}>{id}</a>}
+    />
+  );
+}
+
 /** The shares of the providers. */
 export function ProviderShares({ report }: { report: HistoryReport }): JSX.Element | null {
   const { providers, currency } = report;
@@ -218,7 +233,8 @@ export function ProviderShares({ report }: { report: HistoryReport }): JSX.Eleme
       first="Provider"
       shares={providers}
       currency={currency}
-      name={(id) => id === "" ? "none" : id}
+      name={(id) =>
+        id === "" ? "none" : <a href={toSubjectAddress({ of: "provider", id })}>{id}</a>}
     />
   );
 }
