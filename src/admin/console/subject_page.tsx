@@ -16,7 +16,7 @@ import { Pill, Problem, Tile } from "./parts.tsx";
 import { type Subject, toAddress, toSubjectAddress, useAddressQuery } from "./address.ts";
 import { RANGES, type SubjectState, useHistory, useSubject } from "./subject_data.ts";
 import { LastExchanges } from "./subject_exchanges.tsx";
-import { Causes, KeyShares, ProviderShares, TeamKeys, TeamShares } from "./subject_tables.tsx";
+import { Causes, ProviderShares, TeamKeys, TeamShares } from "./subject_tables.tsx";
 import { SubjectUsage } from "./subject_usage.tsx";
 
 const DEFAULT_RANGE = "24h";
@@ -183,14 +183,12 @@ function LastChanges({ subject }: { subject: Subject }): JSX.Element {
 }
 
 /** Shares of calls by the things that the page is not about. */
-function Shares({ subject, report }: { subject: Subject; report: HistoryReport }): JSX.Element {
-  if (subject.of !== "provider") return <ProviderShares report={report} />;
-  return (
-    <>
-      <TeamShares report={report} />
-      <KeyShares report={report} />
-    </>
-  );
+function Shares(
+  { subject, report }: { subject: Subject; report: HistoryReport },
+): JSX.Element | null {
+  return subject.of === "provider"
+    ? <TeamShares report={report} />
+    : <ProviderShares report={report} />;
 }
 
 function Page({ subject, last, theme }: {

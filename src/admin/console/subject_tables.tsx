@@ -208,21 +208,6 @@ export function TeamShares({ report }: { report: HistoryReport }): JSX.Element {
   );
 }
 
-/** The shares of the keys. */
-export function KeyShares({ report }: { report: HistoryReport }): JSX.Element {
-  const { keys, currency } = report;
-  return (
-    <ShareTable
-      title="Calls by key"
-      legend="the most calls first"
-      first="Key"
-      shares={keys}
-      currency={currency}
-      name={(id) => id === "" ? "no key" : <a href={toSubjectAddress({ of: "key", id })}>{id}</a>}
-    />
-  );
-}
-
 /** The shares of the providers. */
 export function ProviderShares({ report }: { report: HistoryReport }): JSX.Element | null {
   const { providers, currency } = report;
