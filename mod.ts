@@ -56,7 +56,7 @@ export type {
   WrittenRequire,
   WrittenRule,
 } from "./src/config/identity.ts";
-export type { SignInConfig, SignInInput } from "./src/config/sign_in.ts";
+export type { SecretSource, SignInConfig, SignInInput } from "./src/config/sign_in.ts";
 export type { KeyConfig, KeyInput } from "./src/config/key.ts";
 export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups.ts";
 export type { LimitMode, LimitSet, WrittenLimits } from "./src/config/limit_set.ts";

@@ -14,7 +14,7 @@ import { CommandLineError, report } from "./command.ts";
 import { listUnpriced } from "./unpriced_usage.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { toPlain } from "./table.ts";
-import { describeUnreadableKeys } from "../serve/held_key_sources.ts";
+import { describeUnreadableKeys, describeUnreadableSecrets } from "../serve/held_key_sources.ts";
 import { KeyStoreUnavailable } from "../keys/key_store.ts";
 import { describeMissingTeams, describeStoredTeams } from "../serve/missing_teams.ts";
 import { printDenoFlags } from "./deno_flags.ts";
@@ -49,13 +49,21 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
   });
   const missingTeams = await describeMissingTeams(keys, teams.byName);
   const unreadableKeys = await describeUnreadableKeys(effective, source.directory);
+  const unreadableSecrets = await describeUnreadableSecrets(effective, source.directory);
   await assembly.close();
   const checked = checkConfig(source.input);
   process.stdout.write(`${JSON.stringify(maskSecrets(checked), null, 2)}\n`);
   for (const warning of findWarnings(checked)) report(formatWarning(warning));
-  for (const line of [...storedTeams, ...missingTeams, ...unreadableKeys]) report(line);
-  if (missingTeams.length + unreadableKeys.length > 0 && !force) {
-    throw new CommandLineError("calls would be refused: see above; --force accepts that");
+  for (const line of [...storedTeams, ...missingTeams, ...unreadableKeys, ...unreadableSecrets]) {
+    report(line);
+  }
+  const refused = missingTeams.length + unreadableKeys.length > 0
+    ? "calls"
+    : unreadableSecrets.length > 0
+    ? "sign-ins"
+    : undefined;
+  if (refused !== undefined && !force) {
+    throw new CommandLineError(`${refused} would be refused: see above; --force accepts that`);
   }
   if (asksUsage) {
     for (const line of await listUnpriced(loadConfig(file))) report(`usage: ${toPlain(line)}`);

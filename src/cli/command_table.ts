@@ -108,7 +108,7 @@ export const COMMANDS = {
     options: ["config", "env-file", "deno-flags", "usage", "force"],
     texts: {
       force:
-        "accept a configuration in which a team of keys is missing, or a held key cannot be read",
+        "accept a configuration in which a team of keys is missing, or a held key or client secret cannot be read",
     },
     example: "sallyport check gateway.jsonc",
   },

@@ -16,6 +16,7 @@ import {
   type RedisConfig,
 } from "../config/redis.ts";
 import type { ProviderConfig } from "../config/provider.ts";
+import { listSecretSources } from "../keys/identity/code_sign_in.ts";
 import { EGRESS_VARIABLES, readEgress } from "../serve/egress.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
 import { revocationsFile } from "../serve/identity_engines.ts";
@@ -170,9 +171,10 @@ function replacedFiles({ config, directory }: LoadedConfig): string[] {
   return [...(written === undefined ? [] : [resolve(directory, written)]), ...revoked];
 }
 
-/** Lists the files, variables and commands that held keys are read from. */
+/** Lists the files, variables and commands that held keys and client secrets are read from. */
 function heldKeySources({ config, directory }: LoadedConfig) {
-  const sources = listHeldKeys(config).map(({ source }) => source);
+  const sources = [...listHeldKeys(config), ...listSecretSources(config.identity)]
+    .map(({ source }) => source);
   return {
     files: sources.flatMap((each) => "file" in each ? [resolve(directory, each.file)] : []),
     variables: sources.flatMap((each) => "env" in each ? [each.env] : []),

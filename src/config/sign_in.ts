@@ -8,12 +8,23 @@
 import * as v from "valibot";
 import { about, nonEmpty, secret, shortText, strictObject } from "./schema.ts";
 
+/** Source of a secret that is not in the configuration: a file or a variable. */
+export type SecretSource =
+  | {
+    /** Path of a file with the secret alone, which only its owner can read. */
+    readonly file: string;
+  }
+  | {
+    /** Name of an environment variable with the secret. */
+    readonly env: string;
+  };
+
 /** Sign-in at an identity provider. */
 export interface SignInConfig {
   /** `client_id` of the console at the identity provider. */
   readonly clientId: string;
-  /** `client_secret`, if the identity provider wants one. */
-  readonly clientSecret?: string | undefined;
+  /** `client_secret`, if the identity provider wants one, or its source. */
+  readonly clientSecret?: string | SecretSource | undefined;
   /** Address of the console, to which the identity provider sends operators back. */
   readonly url: string;
   /** Scopes to ask for, `openid` included. */
@@ -26,8 +37,8 @@ export interface SignInConfig {
 export interface SignInInput {
   /** `client_id` of the console at the identity provider. */
   readonly clientId: string;
-  /** `client_secret`, if the identity provider wants one. */
-  readonly clientSecret?: string | undefined;
+  /** `client_secret`, if the identity provider wants one, or its source. */
+  readonly clientSecret?: string | SecretSource | undefined;
   /** Address of the console as operators open it, such as `https://gateway.example:8789/`. */
   readonly url: string;
   /** Scopes in addition to `openid`. Default: `profile` and `email`. */
@@ -52,12 +63,32 @@ const scope = v.pipe(
   v.regex(/^[\x21\x23-\x5b\x5d-\x7e]+$/, "expected a scope without spaces (RFC 6749 §3.3)"),
 );
 
+const secretForm =
+  'expected the secret of 16 to 512 visible ASCII characters, { "file": … } or { "env": … }';
+const sourceForm = 'expected { "file": … } or { "env": … }';
+
+const source = v.pipe(
+  strictObject({
+    file: v.optional(
+      about(nonEmpty, "Path of a file with the secret alone, which only its owner can read"),
+    ),
+    env: v.optional(about(nonEmpty, "Instead: name of an environment variable with the secret")),
+  }, sourceForm),
+  v.check(
+    ({ file, env }) => (file === undefined) !== (env === undefined),
+    `${sourceForm}, one of them`,
+  ),
+) as v.GenericSchema<SecretSource>;
+
 /** @internal The schema of sign-in. */
 export const SignInSchema: v.GenericSchema<SignInInput, SignInConfig> = v.pipe(
   strictObject({
     clientId: about(nonEmpty, "`client_id` of the console at the identity provider"),
     clientSecret: v.optional(
-      about(secret, "`client_secret`, if the identity provider wants one"),
+      about(
+        v.union([secret, source], secretForm),
+        "`client_secret`, if the identity provider wants one, or its source: a file or a variable",
+      ),
     ),
     url: about(
       v.pipe(nonEmpty, v.check(isConsoleAddress, urlForm)),

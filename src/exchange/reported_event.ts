@@ -29,6 +29,7 @@ export type EventName =
   | "identity_recovered"
   | "identity_refused"
   | "held_key_failed"
+  | "client_secret_failed"
   | "change_not_listed"
   | "alert_lost"
   | "traces_unavailable"
@@ -58,6 +59,7 @@ export const EVENTS: Readonly<Record<EventName, string>> = {
   identity_recovered: "The public keys of an issuer were fetched again",
   identity_refused: "A token is valid, but its claims do not fit the configuration",
   held_key_failed: "A provider key that the gateway holds cannot be read. Has its source",
+  client_secret_failed: "The client secret of a sign-in cannot be read. Has its source",
   change_not_listed: "A change of a key or a team was made, but is not in the list of changes",
   alert_lost: "A message about a budget could not be delivered",
   traces_unavailable: "The registered SDK for traces cannot be used",

@@ -36,6 +36,7 @@ import type { AuditEntry } from "../observe/audit_line.ts";
 import type { MetricSnapshot } from "../observe/metrics/metric_registry.ts";
 import { toMetricsText } from "../observe/metrics/metrics_text.ts";
 import type { Change } from "./change.ts";
+import { createSecretReader } from "./held_key_sources.ts";
 import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
 import type { Serve } from "./listener.ts";
 import { ListenerSet } from "./listener_set.ts";
@@ -219,7 +220,11 @@ export class AdminListener {
       }),
       signIns: {
         issuers: signInIssuersOf(identity).map((each) =>
-          new CodeSignIn(each, this.#callIssuer, systemClock)
+          new CodeSignIn(each, {
+            fetchIssuer: this.#callIssuer,
+            readSecret: createSecretReader(prepared.source.directory, report),
+            clock: systemClock,
+          })
         ),
         findOperator: (token: string) => this.#findOperator(prepared, token),
         audit: ({ id, role }: TokenOperator) =>

@@ -1,5 +1,6 @@
 /**
- * Sources of provider keys that the gateway holds: files, variables and commands.
+ * Sources of provider keys that the gateway holds: files, variables and commands. Client secrets of
+ * sign-ins have the same files and variables.
  *
  * @module
  */
@@ -8,10 +9,14 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { open, stat } from "node:fs/promises";
 import { resolve } from "node:path";
 import process from "node:process";
+import * as v from "valibot";
 import { clearTimeout, setTimeout } from "node:timers";
 import type { Config } from "../config/config.ts";
 import type { HeldKeySource } from "../config/held_key.ts";
+import { secret as SecretSchema } from "../config/schema.ts";
+import type { SecretSource } from "../config/sign_in.ts";
 import type { ReportEvent } from "../exchange/reported_event.ts";
+import { listSecretSources, type SecretReader } from "../keys/identity/code_sign_in.ts";
 import { type HeldKeyReader, listHeldKeys, toSingleKey } from "../upstream/held_keys.ts";
 import type { EngineReferences } from "./engines.ts";
 import { codeOf } from "../errors/system_error.ts";
@@ -53,7 +58,7 @@ export function createHeldKeyReader(
     const name = JSON.stringify(source);
     const described = describe(source, directory);
     try {
-      const key = toSingleKey(await readSource(source, directory), described);
+      const key = toSingleKey(await readSource(source, directory, "held key"), described);
       reported.delete(name);
       return key;
     } catch (error) {
@@ -97,27 +102,60 @@ export async function openHeldKeyReader(
   };
 }
 
+/**
+ * Makes the function that reads client secrets. Its errors name files and variables, and never
+ * contain their content.
+ *
+ * @param report Receives each error
+ */
+export function createSecretReader(
+  directory: string,
+  report: ReportEvent = () => {},
+): SecretReader {
+  return async (source) => {
+    try {
+      const secret = (await readSource(source, directory, "client secret")).trim();
+      if (v.is(SecretSchema, secret)) return secret;
+      throw new Error(
+        `Cannot use a client secret: ${describe(source, directory)} must have the secret alone, ` +
+          "16 to 512 visible ASCII characters on one line",
+      );
+    } catch (error) {
+      const { message } = error as Error;
+      report(message, { event: "client_secret_failed", source: describe(source, directory) });
+      throw error;
+    }
+  };
+}
+
 /** Names a source, without the arguments of a command. */
-function describe(source: HeldKeySource, directory: string): string {
+function describe(source: HeldKeySource | SecretSource, directory: string): string {
   if ("env" in source) return `the variable ${source.env}`;
   return "file" in source
     ? `the file ${resolve(directory, source.file)}`
     : `the command ${source.exec[0]}`;
 }
 
-function readSource(source: HeldKeySource, directory: string): string | Promise<string> {
-  if ("env" in source) return readVariable(source.env);
-  return "file" in source ? readKeyFile(resolve(directory, source.file)) : runCommand(source.exec);
+/** @param secret Name of the secret in errors */
+async function readSource(
+  source: HeldKeySource | SecretSource,
+  directory: string,
+  secret: string,
+): Promise<string> {
+  if ("env" in source) return readVariable(source.env, secret);
+  return await ("file" in source
+    ? readSecretFile(resolve(directory, source.file), secret)
+    : runCommand(source.exec));
 }
 
-function readVariable(name: string): string {
+function readVariable(name: string, secret: string): string {
   const { [name]: value } = process.env;
   if (value) return value;
-  throw new Error(`Cannot read a held key: the variable ${name} is not set`);
+  throw new Error(`Cannot read a ${secret}: the variable ${name} is not set`);
 }
 
-async function readKeyFile(path: string): Promise<string> {
-  const fail = (why: string) => new Error(`Cannot read a held key: the file ${path} ${why}`);
+async function readSecretFile(path: string, secret: string): Promise<string> {
+  const fail = (why: string) => new Error(`Cannot read a ${secret}: the file ${path} ${why}`);
   const failToRead = (error: unknown): never => {
     throw fail(`cannot be read (${codeOf(error)})`);
   };
@@ -129,7 +167,7 @@ async function readKeyFile(path: string): Promise<string> {
     const { mode, size } = await file.stat();
     const isReadableByOthers = process.platform !== "win32" && (mode & ACCESS_OF_OTHERS) !== 0;
     if (isReadableByOthers) throw fail("can be used by others than its owner: run chmod 600 on it");
-    if (size > MAX_BYTES) throw fail("is too large: it must have the key alone");
+    if (size > MAX_BYTES) throw fail("is too large: it must have nothing else");
     return await file.readFile("utf8");
   } finally {
     await file.close();
@@ -182,6 +220,22 @@ function runCommand([command = "", ...args]: readonly string[]): Promise<string>
       setTimeout(() => end(code, signal), OUTPUT_MS);
     });
   }).finally(() => child.stdout.destroy());
+}
+
+/**
+ * Reads the files and variables of client secrets, to find those that cannot be read.
+ *
+ * @returns One line for each
+ */
+export async function describeUnreadableSecrets(
+  { identity }: Pick<Config, "identity">,
+  directory: string,
+): Promise<string[]> {
+  const read = createSecretReader(directory);
+  const found = listSecretSources(identity).map(({ path, source }) =>
+    read(source).then(() => [], ({ message }: Error) => [`${path}: ${message}`])
+  );
+  return (await Promise.all(found)).flat();
 }
 
 /**

@@ -57,7 +57,7 @@ function maskSource(source: HeldKeySource): HeldKeySource {
 /** Masks the secret with which the gateway identifies itself at an issuer. */
 function maskIssuer(config: IdentityConfig): IdentityConfig {
   const { admin } = config;
-  if (admin?.signIn?.clientSecret === undefined) return config;
+  if (typeof admin?.signIn?.clientSecret !== "string") return config;
   return { ...config, admin: { ...admin, signIn: { ...admin.signIn, clientSecret: MASK } } };
 }
 

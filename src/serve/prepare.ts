@@ -12,7 +12,7 @@ import { describeKeyStore } from "../config/keys.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import { readEgress } from "./egress.ts";
-import { describeUnreadableKeys } from "./held_key_sources.ts";
+import { describeUnreadableKeys, describeUnreadableSecrets } from "./held_key_sources.ts";
 import { describeMissingTeams, describeStoredTeams } from "./missing_teams.ts";
 import type { Engines } from "./engines.ts";
 import { type ListenerAddress, loadConfig, readTlsFiles } from "./load_config.ts";
@@ -121,6 +121,7 @@ export async function prepare(
       () => {}, // keys that can't be read are reported elsewhere
     );
     void describeUnreadableKeys(config, directory).then((lines) => lines.forEach(warn));
+    void describeUnreadableSecrets(config, directory).then((lines) => lines.forEach(warn));
   }
   return { source, config, assembly };
 }

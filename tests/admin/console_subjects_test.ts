@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { it } from "@std/testing/bdd";
 import { open, signIn, tile, useConsole } from "../support/console.ts";
+import { assertSound } from "../support/console_layout.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
@@ -84,6 +85,42 @@ needs(["chromium-headless-shell"]).describe("the console's pages of teams and ke
     await page.getByText("All changes").waitFor();
     await page.goBack();
     await page.locator("button[aria-pressed=true]", { hasText: "1 h" }).waitFor();
+    ui.watched.assertClean(ui.running.admin);
+  });
+
+  it("of a provider say why and for whom its calls fail, with its limits and last exchanges", async () => {
+    const page = await ui.start({
+      ...SETTINGS,
+      providers: (upstream: string) => ({
+        a: { hosts: ["localhost"], upstream, limits: { requests: "100/h" } },
+      }),
+    });
+    await make();
+    await signIn(page, ui.running.admin);
+    await open(page, "Providers");
+    await page.getByRole("link", { name: "a", exact: true }).click();
+    await page.waitForURL(/#provider\?id=a$/);
+    await page.getByRole("heading", { name: "Provider a", exact: true }).waitFor();
+    await page.locator(".chart canvas").nth(3).waitFor();
+    assert.equal(await tile(page, "Calls").innerText(), "3");
+    assert.equal(await tile(page, "Spend").innerText(), "4.00");
+    const section = (name: string) => page.getByRole("region", { name, exact: true });
+    await section("Failed calls by cause").getByText("rate limit exceeded").waitFor();
+    assert.match(await section("Calls by team").innerText(), /search\s+3\s+1\s+4\.00/);
+    assert.match(await section("Limits").innerText(), /Requests[^]*of 100/);
+    assert.equal(await section("Budgets").count() + await section("Last changes").count(), 0);
+    const last = section("Last exchanges");
+    await last.getByRole("listitem").nth(2).waitFor();
+    assert.match(await last.innerText(), /rate limit exceeded[^]*ok\s+test-1\s+web[^]*2\.00/);
+    await page.setViewportSize({ width: 390, height: 844 });
+    await assertSound(page, "the page of a provider");
+    await page.reload();
+    await last.getByRole("link", { name: "web" }).first().click();
+    await page.getByRole("heading", { name: "Key web" }).waitFor();
+    await section("Providers").getByRole("link", { name: "a", exact: true }).click();
+    await page.getByRole("heading", { name: "Provider a", exact: true }).waitFor();
+    await page.evaluate(() => location.hash = "#provider?id=gone");
+    await page.getByText("no such provider any more").waitFor();
     ui.watched.assertClean(ui.running.admin);
   });
 

@@ -5,10 +5,13 @@
 // runtimes: bun, deno, node
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
-import { assertRefusal, type Running, startAdmin } from "../support/admin.ts";
+import { type AdminOptions, assertRefusal, type Running, startAdmin } from "../support/admin.ts";
 import { it } from "../support/cases.ts";
 import { freePort } from "../support/free_port.ts";
 import {
@@ -34,21 +37,30 @@ describe("sign-in at an identity provider", () => {
     await provider.stop();
   });
 
-  const start = async (signIn: Record<string, unknown> = {}, more: Record<string, unknown> = {}) =>
-    running = await startAdmin({
-      admin: { port: Number(new URL(page).port), token: "an-admin-token-of-32-characters!" },
-      identity: [{
-        issuer: provider.url,
-        audience: [CLIENT_ID, `${CLIENT_ID}-2`],
-        name: "corp",
-        callers: false,
-        admin: {
-          role: { claim: "roles", map: { "gw-admins": "admin", "gw-readers": "viewer" } },
-          signIn: { clientId: CLIENT_ID, url: page, scopes: [], ...signIn },
-        },
-        ...more,
-      }],
-    });
+  const start = async (
+    signIn: Record<string, unknown> = {},
+    more: Record<string, unknown> = {},
+    options: AdminOptions = {},
+    port = Number(new URL(page).port),
+  ) =>
+    running = await startAdmin(
+      {
+        admin: { port, token: "an-admin-token-of-32-characters!" },
+        identity: [{
+          issuer: provider.url,
+          audience: [CLIENT_ID, `${CLIENT_ID}-2`],
+          name: "corp",
+          callers: false,
+          admin: {
+            role: { claim: "roles", map: { "gw-admins": "admin", "gw-readers": "viewer" } },
+            signIn: { clientId: CLIENT_ID, url: page, scopes: [], ...signIn },
+          },
+          ...more,
+        }],
+      },
+      undefined,
+      options,
+    );
 
   const secret = () => randomBytes(32).toString("base64url");
   /** Signs in at the provider, as the page does. @returns The grant that the page sends */
@@ -87,6 +99,58 @@ describe("sign-in at an identity provider", () => {
     const checked = await runCommand(["check"], { cwd: running.at.path });
     assert.match(checked.stdout, /"clientSecret": "\(masked\)"/);
     assert.ok(!checked.stdout.includes(CLIENT_SECRET));
+  });
+
+  it("reads the client secret for each sign-in from a file of its owner, or a variable", async () => {
+    const place = mkdtempSync(join(tmpdir(), "sallyport-"));
+    const file = join(place, "client-secret");
+    const signIn = { clientId: `${CLIENT_ID}-2`, clientSecret: { file } };
+    try {
+      await start(signIn);
+      assertRefusal(await end(await getGrant("ada")), 503, "sign_in_unavailable");
+      await running.program.waitFor(/Cannot read a client secret: the file .* \(ENOENT\)/);
+      writeFileSync(file, `${CLIENT_SECRET}\n`, { mode: 0o600 });
+      assert.equal((await end(await getGrant("ada"))).status, 200);
+      const checked = await runCommand(["check"], { cwd: running.at.path });
+      assert.equal(checked.status, 0, checked.stderr);
+      assert.ok(!checked.stdout.includes(CLIENT_SECRET));
+      writeFileSync(file, "another-secret-of-the-console");
+      assertRefusal(await end(await getGrant("ada")), 401, "sign_in_failed");
+      chmodSync(file, 0o640);
+      const refused = await end(await getGrant("ada"));
+      assertRefusal(refused, 503, "sign_in_unavailable");
+      assert.ok(!refused.text.includes(file));
+      await running.program.waitFor(/client-secret can be used by others than its owner/);
+      const wide = await runCommand(["check"], { cwd: running.at.path });
+      assert.equal(wide.status, 2);
+      assert.match(wide.stderr, /signIn\.clientSecret: Cannot read a client secret: .*chmod 600/);
+      assert.match(wide.stderr, /sign-ins would be refused/);
+    } finally {
+      rmSync(place, { recursive: true });
+    }
+    await running.stop();
+    const env = { CONSOLE_SECRET: CLIENT_SECRET };
+    await start({ ...signIn, clientSecret: { env: "CONSOLE_SECRET" } }, {}, { env });
+    assert.equal((await end(await getGrant("ada"))).status, 200);
+  });
+
+  it("ends at another gateway than the one where it began", async () => {
+    await start();
+    const first = running;
+    try {
+      const grant = await getGrant("ada");
+      // The second listens elsewhere, as behind a load balancer with one name for both.
+      await start({}, {}, {}, 0);
+      const answer = await end(grant);
+      assert.equal(answer.status, 200, answer.text);
+      const authorization = `Bearer ${answer.json.token}`;
+      for (const each of [first, running]) {
+        const me = await each.call("GET", "/v1/me", { authorization });
+        assert.deepEqual(me.json, { who: "jwt:corp:ada", role: "admin" });
+      }
+    } finally {
+      await first.stop();
+    }
   });
 
   it("signs no one in with a code of another sign-in, twice, or without its secrets", async () => {
@@ -197,6 +261,11 @@ describe("sign-in at an identity provider", () => {
       [{ clientId: "other" }, /expected admin\.signIn\.clientId in audience/],
       [{ scopes: ["a b"] }, /expected a scope without spaces/],
       [{ token: "any" }, /expected "id" or "access"/],
+      [{ clientSecret: "short" }, /clientSecret: expected 16 to 512 visible ASCII characters/],
+      [{ clientSecret: { file: "a", env: "B" } }, /clientSecret: expected .*, one of them/],
+      [{ clientSecret: {} }, /clientSecret: expected { "file": … } or { "env": … }, one of them/],
+      [{ clientSecret: { exec: ["a"] } }, /clientSecret\.exec: unknown setting/],
+      [{ clientSecret: 5 }, /expected the secret .*, { "file": … } or { "env": … }/],
     ];
     for (const [signIn, expected] of mistakes) {
       const identity = [{

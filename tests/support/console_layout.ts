@@ -110,14 +110,15 @@ async function fill({ running, callGateway }: Console): Promise<string> {
   return key;
 }
 
-/** Checks the pages of a key and a team. */
+/** Checks the pages of a key, a team and a provider. */
 async function assertPagesSound(page: Page, { running }: Console, width: number): Promise<void> {
   const { keys } = (await running.call("GET", "/v1/keys")).json;
   const { id, team } = keys.find(({ name }: { name?: string }) => name === LONG_NAME);
-  for (const [of, subject] of [["key", id], ["team", team]]) {
+  for (const [of, subject] of [["key", id], ["team", team], ["provider", "a"]]) {
     await page.evaluate((hash) => location.hash = hash, `#${of}?id=${subject}`);
     await page.getByRole("region", { name: "Failed calls by cause" }).waitFor();
-    await page.getByRole("region", { name: "Last changes" }).getByRole("link").first().waitFor();
+    const last = of === "provider" ? "Last exchanges" : "Last changes";
+    await page.getByRole("region", { name: last }).getByRole("link").first().waitFor();
     await page.locator(".chart canvas").nth(3).waitFor();
     await assertSound(page, `the page of a ${of} at ${width}`);
   }

@@ -20,14 +20,14 @@ export function toAddress(view: string, parts: AddressParts<string>): string {
   return set.length === 0 ? `#${view}` : `#${view}?${new URLSearchParams(set)}`;
 }
 
-/** A team or a key, which has a page. */
+/** A team, a key or a provider, which has a page. */
 export interface Subject {
-  readonly of: "team" | "key";
-  /** Name of the team, or id of the key. */
+  readonly of: "team" | "key" | "provider";
+  /** Name of the team or the provider, or id of the key. */
   readonly id: string;
 }
 
-/** Returns the address of the page of a team or key. */
+/** Returns the address of the page of a team, key or provider. */
 export const toSubjectAddress = ({ of, id }: Subject): string => toAddress(of, { id });
 
 /** Address of the keys of a team. */

@@ -12,7 +12,7 @@ import { amount, bytes, clock, duration, estimated, words } from "./format.ts";
 import { Pill } from "./parts.tsx";
 
 /** Style of an exchange's end, by the person concerned. */
-const LOOKS = { nobody: "good", caller: "warn", operator: "bad" } as const;
+export const LOOKS = { nobody: "good", caller: "warn", operator: "bad" } as const;
 
 /** Returns the phases of an exchange in order. `from` and `to` are milliseconds after its start. */
 function phasesOf(

@@ -48,10 +48,11 @@ const VIEWS = {
   playground: undefined,
 } as const satisfies Record<string, ((props: ViewProps) => JSX.Element) | undefined>;
 
-/** The pages of one team or key. Links lead to them, not the navigation. */
+/** The pages of one team, key or provider. Links lead to them, not the navigation. */
 const PAGES = {
   team: ({ theme }: ViewProps): JSX.Element => <SubjectPage of="team" theme={theme} />,
   key: ({ theme }: ViewProps): JSX.Element => <SubjectPage of="key" theme={theme} />,
+  provider: ({ theme }: ViewProps): JSX.Element => <SubjectPage of="provider" theme={theme} />,
 } as const;
 
 type Listed = keyof typeof VIEWS;

@@ -6,6 +6,7 @@
 import type { JSX } from "preact";
 import type { LiveExchange, LiveReplica, LiveReport } from "../../observe/live/live_report.ts";
 import type { ProviderList, ProviderView } from "../provider_reports.ts";
+import { toSubjectAddress } from "./address.ts";
 import { call } from "./client.ts";
 import { Failures, useFailures } from "./failures.tsx";
 import type { Scope } from "./fleet_switch.tsx";
@@ -105,7 +106,9 @@ function Provider({ provider, limits, minute, failures }: {
   return (
     <section class="card provider" aria-label={`Provider ${name}`}>
       <header>
-        <h2>{name}</h2>
+        <h2>
+          <a href={toSubjectAddress({ of: "provider", id: name })}>{name}</a>
+        </h2>
         <Overall replicas={replicas} />
       </header>
       <MinuteSummary of={minute.of(name)} seconds={minute.seconds} />

@@ -11,15 +11,7 @@ import { toSubjectAddress, useAddress } from "./address.ts";
 import { call, mayChange } from "./client.ts";
 import { toExchanges } from "./exchange_filter.ts";
 import { ago } from "./format.ts";
-import {
-  Confirm,
-  Pill,
-  Problem,
-  SearchField,
-  StopButton,
-  TableHead,
-  usePolled,
-} from "./parts.tsx";
+import { Confirm, Pill, Problem, SearchField, StopButton, TableHead, usePolled } from "./parts.tsx";
 
 const KINDS = { open: "good", idle: "quiet", stopped: "bad" } as const;
 const PAGE_SIZE = 200;

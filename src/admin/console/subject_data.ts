@@ -1,5 +1,5 @@
 /**
- * The data of the page of a team or key: its history, budgets, keys and changes.
+ * The data of the page of a team, key or provider: its history, budgets, keys and changes.
  *
  * @module
  */
@@ -7,6 +7,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { HistoryReport } from "../../usage/history/report.ts";
 import type { BudgetList } from "../budget_reports.ts";
 import type { KeyList } from "../api/keys.ts";
+import type { ProviderList, ProviderView } from "../provider_reports.ts";
 import type { KeyView } from "../key_administration.ts";
 import type { TeamView } from "../team_administration.ts";
 import { call, Refused } from "./client.ts";
@@ -27,7 +28,7 @@ const SLOW_REFRESH_MS = 60_000;
 /** Maximum number of keys of a team that its page lists. */
 const MAX_KEYS = 200;
 
-/** Loads the history of a team or key, or of all calls, again and again while the page is visible. */
+/** Loads the history of a subject, or of all calls, again and again while the page is visible. */
 export function useHistory(subject: Subject | undefined, last: string): {
   report: HistoryReport | undefined;
   error: unknown;
@@ -60,10 +61,11 @@ export function useHistory(subject: Subject | undefined, last: string): {
   return state;
 }
 
-/** A team or key as it is now, and its budgets. A deleted one still has a history. */
+/** A subject as it is now, and its budgets. A deleted one still has a history. */
 export interface SubjectState {
   readonly team: TeamView | undefined;
   readonly key: KeyView | undefined;
+  readonly provider: ProviderView | undefined;
   /** The keys of the team. */
   readonly keys: readonly KeyView[];
   readonly budgets: BudgetList["budgets"];
@@ -82,6 +84,11 @@ async function callForOne<T>(path: string): Promise<T | undefined> {
 async function loadState({ of, id }: Subject): Promise<SubjectState> {
   const name = encodeURIComponent(id);
   const keysOf = new URLSearchParams({ team: id, limit: String(MAX_KEYS), use: "true" });
+  if (of === "provider") {
+    const { providers } = await call<ProviderList>("GET", "v1/providers");
+    const provider = providers.find((each) => each.name === id);
+    return { team: undefined, key: undefined, provider, keys: [], budgets: [] };
+  }
   const [team, key, keys, budgets] = await Promise.all([
     of === "team" ? callForOne<TeamView>(`v1/teams/${name}`) : undefined,
     of === "key" ? callForOne<KeyView>(`v1/keys/${name}`) : undefined,
@@ -89,10 +96,16 @@ async function loadState({ of, id }: Subject): Promise<SubjectState> {
     call<BudgetList>("GET", `v1/budgets?${new URLSearchParams({ [of]: id })}`),
   ]);
   const own = budgets.budgets.filter((budget) => budget.of === of && budget.id === id);
-  return { team, key, keys: keys === undefined ? [] : keys.keys, budgets: own };
+  return {
+    team,
+    key,
+    provider: undefined,
+    keys: keys === undefined ? [] : keys.keys,
+    budgets: own,
+  };
 }
 
-/** Loads a team or key as it is now. */
+/** Loads a subject as it is now. */
 export function useSubject(subject: Subject): { value: SubjectState | undefined; error: unknown } {
   return usePolled(() => loadState(subject), [subject.of, subject.id]);
 }

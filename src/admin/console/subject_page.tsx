@@ -1,6 +1,7 @@
 /**
- * The page of a team or key: spend, budgets and their forecast, errors by cause and since when,
- * latency, keys and the last changes. Its address is `#team?id=NAME&last=24h` or `#key?id=ID`.
+ * The page of a team, key or provider: spend, budgets and their forecast, errors by cause and since
+ * when, latency, keys, the last exchanges and changes. Its address is `#team?id=NAME&last=24h`,
+ * `#key?id=ID` or `#provider?id=NAME`.
  *
  * @module
  */
@@ -14,6 +15,7 @@ import { LimitUse } from "./limit_use.tsx";
 import { Pill, Problem, Tile } from "./parts.tsx";
 import { type Subject, toAddress, toSubjectAddress, useAddressQuery } from "./address.ts";
 import { RANGES, type SubjectState, useHistory, useSubject } from "./subject_data.ts";
+import { LastExchanges } from "./subject_exchanges.tsx";
 import { Causes, ProviderShares, TeamKeys, TeamShares } from "./subject_tables.tsx";
 import { SubjectUsage } from "./subject_usage.tsx";
 
@@ -70,10 +72,19 @@ function Charts({ report, theme }: { report: HistoryReport; theme: string }): JS
   );
 }
 
-/** The state of a team or key in words, and its settings. */
+/** The state of a subject in words, and its settings. */
 function About({ subject, state }: { subject: Subject; state: SubjectState }): JSX.Element {
   const { of } = subject;
-  const { team, key } = state;
+  const { team, key, provider } = state;
+  if (of === "provider") {
+    if (provider === undefined) return <Pill kind="bad">no such provider any more</Pill>;
+    return (
+      <>
+        <span class="mono hint">{provider.urls.join(", ")}</span>
+        <a href={toAddress("providers", {})}>Replicas</a>
+      </>
+    );
+  }
   if (of === "team") {
     if (team === undefined) return <Pill kind="bad">no such team any more</Pill>;
     const source = team.source === "store" ? "created" : "in the configuration";
@@ -117,6 +128,8 @@ function RangeSwitch({ last, onRange }: {
   );
 }
 
+const TITLES = { team: "Team", key: "Key", provider: "Provider" } as const;
+
 function Head({ subject, state, last }: {
   subject: Subject;
   state: SubjectState | undefined;
@@ -124,16 +137,16 @@ function Head({ subject, state, last }: {
 }): JSX.Element {
   const { of, id } = subject;
   const by = useAddressQuery(of).get("by") ?? "";
-  const title = of === "team" ? `Team ${id}` : `Key ${state?.key?.name ?? id}`;
+  const name = state?.key?.name ?? id;
   return (
     <header class="subject-head">
       <div class="about">
-        <h1>{title}</h1>
+        <h1>{TITLES[of]} {name}</h1>
         {state !== undefined && <About subject={subject} state={state} />}
       </div>
       <div class="about">
         <a href={toAddress("exchanges", { [of]: id })}>All exchanges</a>
-        <a href={toAddress("changes", { [of]: id })}>All changes</a>
+        {of !== "provider" && <a href={toAddress("changes", { [of]: id })}>All changes</a>}
         <RangeSwitch last={last} onRange={(range) => toAddress(of, { id, last: range, by })} />
       </div>
     </header>
@@ -141,7 +154,7 @@ function Head({ subject, state, last }: {
 }
 
 function Limits({ state }: { state: SubjectState }): JSX.Element {
-  const { use, limits } = state.team ?? state.key ?? {};
+  const { use, limits } = state.team ?? state.key ?? state.provider ?? {};
   return (
     <section class="card" aria-label="Limits">
       <header>
@@ -169,6 +182,15 @@ function LastChanges({ subject }: { subject: Subject }): JSX.Element {
   );
 }
 
+/** Shares of calls by the things that the page is not about. */
+function Shares(
+  { subject, report }: { subject: Subject; report: HistoryReport },
+): JSX.Element | null {
+  return subject.of === "provider"
+    ? <TeamShares report={report} />
+    : <ProviderShares report={report} />;
+}
+
 function Page({ subject, last, theme }: {
   subject: Subject;
   last: string;
@@ -189,16 +211,17 @@ function Page({ subject, last, theme }: {
       )}
       {state !== undefined && (
         <div class="cards">
-          <BudgetCards budgets={state.budgets} now={Date.now()} />
+          {subject.of !== "provider" && <BudgetCards budgets={state.budgets} now={Date.now()} />}
           <Limits state={state} />
         </div>
       )}
       {report !== undefined && state !== undefined && subject.of === "team" && (
         <TeamKeys keys={state.keys} report={report} />
       )}
-      {report !== undefined && <ProviderShares report={report} />}
+      {report !== undefined && <Shares subject={subject} report={report} />}
       <SubjectUsage subject={subject} last={last} />
-      <LastChanges subject={subject} />
+      <LastExchanges subject={subject} />
+      {subject.of !== "provider" && <LastChanges subject={subject} />}
       <p class="hint">
         Minutes are kept for a day, hours for 30 days; times are in UTC, and spend is by the prices
         at the time of the calls.
@@ -238,7 +261,7 @@ export function TeamsOverview({ theme }: { theme: string }): JSX.Element {
   );
 }
 
-/** The page of the team or key in the address. */
+/** The page of the subject in the address. */
 export function SubjectPage({ of, theme }: { of: Subject["of"]; theme: string }): JSX.Element {
   const id = useAddressQuery(of).get("id");
   const last = useRange(of);

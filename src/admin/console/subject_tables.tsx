@@ -1,5 +1,5 @@
 /**
- * The tables of the page of a team or key: why its calls fail and since when, and the shares of its
+ * The tables of the page of a team, key or provider: why its calls fail and since when, and the shares of its
  * keys and providers.
  *
  * @module
@@ -218,7 +218,8 @@ export function ProviderShares({ report }: { report: HistoryReport }): JSX.Eleme
       first="Provider"
       shares={providers}
       currency={currency}
-      name={(id) => id === "" ? "none" : id}
+      name={(id) =>
+        id === "" ? "none" : <a href={toSubjectAddress({ of: "provider", id })}>{id}</a>}
     />
   );
 }

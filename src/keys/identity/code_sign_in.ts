@@ -7,7 +7,7 @@
  */
 import * as oauth from "oauth4webapi";
 import { type IdentityConfig, isTrustedAddress } from "../../config/identity.ts";
-import type { SignInConfig } from "../../config/sign_in.ts";
+import type { SecretSource, SignInConfig } from "../../config/sign_in.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { Clock } from "../../exchange/clock.ts";
 
@@ -17,6 +17,13 @@ export type FetchIssuer = (url: string, init: {
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: unknown;
 }) => Promise<Response>;
+
+/**
+ * Reads a client secret from its source.
+ *
+ * @throws {Error} Its message must not contain the secret
+ */
+export type SecretReader = (source: SecretSource) => Promise<string>;
 
 /** The end of a sign-in, as the page sends it. */
 export interface CodeGrant {
@@ -48,18 +55,38 @@ export function signInIssuersOf(
   );
 }
 
+/** Lists the sources of client secrets, with their paths in the configuration. */
+export function listSecretSources(
+  identity: readonly IdentityConfig[] | undefined,
+): { readonly path: string; readonly source: SecretSource }[] {
+  return (identity ?? []).flatMap(({ admin }, index) => {
+    const source = admin?.signIn?.clientSecret;
+    const path = `identity[${index}].admin.signIn.clientSecret`;
+    return source === undefined || typeof source === "string" ? [] : [{ path, source }];
+  });
+}
+
+/** Calls that a sign-in makes. */
+export interface SignInPorts {
+  readonly fetchIssuer: FetchIssuer;
+  readonly readSecret: SecretReader;
+  readonly clock: Pick<Clock, "monotonic">;
+}
+
 /** Sign-in at one issuer. */
 export class CodeSignIn {
   readonly name: string;
   readonly #issuer: SignInIssuer;
   readonly #options: oauth.DiscoveryRequestOptions & oauth.TokenEndpointRequestOptions;
   readonly #clock: Pick<Clock, "monotonic">;
+  readonly #readSecret: SecretReader;
   #description: Promise<oauth.AuthorizationServer> | undefined;
   #describedAt = -Infinity;
   #open = 0;
 
-  constructor(issuer: SignInIssuer, fetchIssuer: FetchIssuer, clock: Pick<Clock, "monotonic">) {
+  constructor(issuer: SignInIssuer, { fetchIssuer, readSecret, clock }: SignInPorts) {
     this.#clock = clock;
+    this.#readSecret = readSecret;
     this.name = issuer.name;
     this.#issuer = issuer;
     const isOnThisMachine = issuer.issuer.startsWith("http:"); // the configuration allows no other
@@ -93,7 +120,7 @@ export class CodeSignIn {
    * Exchanges a code for the token that signs the operator in. Its signature is not checked here.
    *
    * @throws {GatewayError} `sign_in_failed` for a code that the issuer refuses;
-   * `sign_in_unavailable`; `too_many_sign_ins`
+   * `sign_in_unavailable`, also if the client secret cannot be read; `too_many_sign_ins`
    */
   async exchange({ code, iss, verifier, nonce }: CodeGrant): Promise<string> {
     if (this.#open >= MAX_OPEN) throw new GatewayError("too_many_sign_ins", { retryAfterMs: 1000 });
@@ -102,9 +129,7 @@ export class CodeSignIn {
       const server = await this.#describe();
       const { signIn } = this.#issuer;
       const client: oauth.Client = { client_id: signIn.clientId };
-      const authentication = signIn.clientSecret === undefined
-        ? oauth.None()
-        : oauth.ClientSecretPost(signIn.clientSecret);
+      const authentication = await this.#authenticate();
       const answer = new URLSearchParams({ code, ...(iss !== undefined && { iss }) });
       // The page has compared the state.
       const callback = oauth.validateAuthResponse(server, client, answer);
@@ -129,6 +154,20 @@ export class CodeSignIn {
     } finally {
       this.#open--;
     }
+  }
+
+  /**
+   * Identifies the gateway at the issuer. The secret is read for each sign-in, so that a replaced
+   * one is used at once.
+   */
+  async #authenticate(): Promise<oauth.ClientAuth> {
+    const { clientSecret } = this.#issuer.signIn;
+    if (clientSecret === undefined) return oauth.None();
+    if (typeof clientSecret === "string") return oauth.ClientSecretPost(clientSecret);
+    const secret = await this.#readSecret(clientSecret).catch(() => {
+      throw unavailable("the gateway cannot read its client secret: see its log");
+    });
+    return oauth.ClientSecretPost(secret);
   }
 
   /** Returns the issuer's description, which many sign-ins share. */
