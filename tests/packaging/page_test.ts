@@ -7,9 +7,9 @@ import { buildPage, PAGE_MODULE, unpackPage } from "../../scripts/page.ts";
 import { PAGE_ASSETS } from "../../src/admin/page_assets.ts";
 
 /** Bytes of the whole page: a third of them are the charts, a sixth the view of usage. */
-const MAX_BYTES = 240_000;
+const MAX_BYTES = 243_000;
 /** Bytes of the page in the one file, compressed and in base64. */
-const MAX_PACKED_BYTES = 116_000;
+const MAX_PACKED_BYTES = 118_500;
 
 const page = unpackPage(PAGE_ASSETS);
 const sizeOf = (files: object) =>
