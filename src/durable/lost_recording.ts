@@ -98,8 +98,9 @@ async function close(
     part = await store.read(id, { offset: length, waitMs: 0 });
   }
   scanner?.end();
-  const hasLastEvent = scanner?.hasLastEvent === true;
-  const lacksEnd = !hasLastEvent && scanner?.hasError !== true;
+  const hasError = scanner?.hasError === true;
+  const isWhole = scanner?.hasLastEvent === true && !hasError;
+  const lacksEnd = !isWhole && !hasError;
   if (scanner !== undefined && lacksEnd) {
     // Ends any open line and event, because readers can have more of the answer than the store.
     const event = "\n\n" + scanner.toErrorEvent(new GatewayError(LOST));
@@ -109,17 +110,24 @@ async function close(
     );
     length += bytes.byteLength;
   }
-  const outcome: Pick<AnswerEnd, "outcome" | "code"> = hasLastEvent
-    ? { outcome: "ok" }
-    : { outcome: ERRORS[LOST].outcome, code: LOST };
   const content = writeContent({
     length,
-    isCut: !hasLastEvent && scanner?.hasErrorEvent !== true,
-    ...outcome,
+    isCut: lacksEnd && scanner?.hasErrorEvent !== true,
+    ...toOutcome({ isWhole, hasError }),
   });
   const end = await cipher.seal(
     { kind: ENTRY_KIND.end, offset: length, epoch: held.epoch },
     content,
   );
-  await held.end(end, hasLastEvent ? "complete" : "broken");
+  await held.end(end, isWhole ? "complete" : "broken");
+}
+
+/** Returns the outcome of a lost exchange, as if its gateway had settled it. */
+function toOutcome(
+  { isWhole, hasError }: { isWhole: boolean; hasError: boolean },
+): Pick<AnswerEnd, "outcome" | "code"> {
+  if (isWhole) return { outcome: "ok" };
+  return hasError
+    ? { outcome: "upstream_error" }
+    : { outcome: ERRORS[LOST].outcome, code: LOST };
 }

@@ -28,7 +28,7 @@ describe("an answer whose gateway has died", () => {
       provider: { durable: {} },
       parts: { durable: createDurableExchanges(store, systemClock) },
     });
-    const id = await store.beginAndDie(under, 600_000);
+    const id = await store.beginAndDie(under, { keepMs: 600_000 });
     get = (query = "", headers = {}, method = "GET") =>
       fetch(`${under.a}/v1/exchanges/${id}${query}`, {
         method,
@@ -93,6 +93,26 @@ describe("an answer whose gateway has died", () => {
     const beyond = await get("?offset=100000");
     assert.equal(beyond.status, 502);
     assert.equal((await beyond.json()).error.code, "exchange_lost");
+  });
+});
+
+describe("a stream that ended with an error of its provider before its gateway died", () => {
+  const { keep } = closeAfterEach();
+
+  it("is read unchanged, and is no complete answer", async () => {
+    const store = new ObservedRecordings();
+    const under = keep(
+      await startUnderTest({
+        upstreams: { a: "http://127.0.0.1:9" },
+        provider: { durable: {} },
+        parts: { durable: createDurableExchanges(store, systemClock) },
+      }),
+    );
+    const text = `${FIRST}data: {"error":{"message":"overloaded"}}\n\ndata: [DONE]\n\n`;
+    const id = await store.beginAndDie(under, { text });
+    const answer = await fetch(`${under.a}/v1/exchanges/${id}`, { headers: under.headers });
+    assert.equal(await answer.text(), text);
+    assert.equal((await store.find(id))?.state, "broken");
   });
 });
 

@@ -42,7 +42,10 @@ export class ObservedRecordings extends MemoryRecordings {
    * Starts to record a stream of the tester, as a gateway that then dies. @returns The recording's
    * id
    */
-  async beginAndDie({ key, headers }: UnderTest, keepMs = 1000): Promise<string> {
+  async beginAndDie(
+    { key, headers }: UnderTest,
+    { keepMs = 1000, text = chunk("Hel") }: { keepMs?: number; text?: string } = {},
+  ): Promise<string> {
     const keys = new OwnerKeys({
       gatewayKey: key,
       credentials: { authorization: headers.authorization ?? "" },
@@ -64,7 +67,7 @@ export class ObservedRecordings extends MemoryRecordings {
     const { epoch } = claimed.held;
     const head = writeContent({ status: 200, headers: { "content-type": "text/event-stream" } });
     await claimed.held.append(await cipher.seal({ kind: ENTRY_KIND.head, offset: 0, epoch }, head));
-    const bytes = new TextEncoder().encode(chunk("Hel"));
+    const bytes = new TextEncoder().encode(text);
     await claimed.held.append(
       await cipher.seal({ kind: ENTRY_KIND.bytes, offset: 0, epoch }, bytes),
     );
