@@ -127,23 +127,25 @@ function show(run: Run): void {
   }
 }
 
+const describeEnd = ({ calls, ended }: Run): string =>
+  `${calls.length} calls, exit status ${ended.status}`;
+
 /** Compares all runs of an agent, and returns the number of runs that differ. */
 async function compareAgent(agent: Agent, runtimes: readonly RuntimeOnMachine[]): Promise<number> {
   let failed = 0;
   for (const isCutting of [false, true]) {
     const direct = await runOnce(agent, isCutting);
     const kind = isCutting ? "cut" : "whole";
-    const { status } = direct.ended;
-    console.log(
-      `${agent.name} ${agent.version}, ${kind}: ${direct.calls.length} calls, ` +
-        `exit status ${status} direct`,
-    );
+    console.log(`${agent.name} ${agent.version}, ${kind}, direct: ${describeEnd(direct)}`);
     if (values.show) show(direct);
     for (const runtime of runtimes) {
       const through = await runOnce(agent, isCutting, runtime);
       const differences = compareRuns(direct, through, isCutting);
       const result = differences.join("; ") || "equal";
-      console.log(`  ${agent.name}, ${kind}, ${runtime.label}: ${result}; ${through.attribution}`);
+      const end = describeEnd(through);
+      console.log(
+        `  ${agent.name}, ${kind}, ${runtime.label}: ${result}; ${end}; ${through.attribution}`,
+      );
       if (values.show) show(through);
       if (differences.length > 0) failed++;
     }

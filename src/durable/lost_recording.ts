@@ -127,7 +127,5 @@ function toOutcome(
   { isWhole, hasError }: { isWhole: boolean; hasError: boolean },
 ): Pick<AnswerEnd, "outcome" | "code"> {
   if (isWhole) return { outcome: "ok" };
-  return hasError
-    ? { outcome: "upstream_error" }
-    : { outcome: ERRORS[LOST].outcome, code: LOST };
+  return hasError ? { outcome: "upstream_error" } : { outcome: ERRORS[LOST].outcome, code: LOST };
 }
