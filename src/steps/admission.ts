@@ -5,11 +5,15 @@
  * | call | first lease, before its body is read | second lease |
  * | --- | --- | --- |
  * | has no body and reserves nothing | request and slot of all subjects | none |
- * | has a body, and its key limits calls | request and slot of its key | everything else |
- * | all others | none | everything |
+ * | has a body or reserves, and its key limits calls | request and slot of its key | all else |
+ * | all others | none | all |
  *
  * A body that does not arrive must not cost other keys anything, so the first lease of a call with a
  * body is only of its key. The run of a call is asked between the two leases.
+ *
+ * Limiters distinguish the leases by their reservations: the first of two has `lastSubject`, the
+ * second has `countedByFirstLease`. Both are released at the end of the exchange. Only the second
+ * one, or the only one, is charged.
  *
  * @module
  */
