@@ -34,20 +34,20 @@ export type AcquireCommand = RedisCommand<AcquireRequest, SubjectVerdict>;
 
 /** Makes the command. A subject that limits only requests has a smaller script. */
 export function createAcquireCommand(client: RedisClient): AcquireCommand {
-  const acquireRequest: AcquireCommand = client.command({
+  const acquireOnlyRequests: AcquireCommand = client.command({
     script: COUNT,
     write: toCountCall,
     read: readVerdict,
   });
-  const acquireAll: AcquireCommand = client.command({
+  const acquireAllLimits: AcquireCommand = client.command({
     script: ACQUIRE,
     write: toAcquireCall,
     read: readVerdict,
   });
   return (request, options) =>
     request.layout.limitsOnlyRequests && request.countsRequests
-      ? acquireRequest(request, options)
-      : acquireAll(request, options);
+      ? acquireOnlyRequests(request, options)
+      : acquireAllLimits(request, options);
 }
 
 function toCountCall({ layout, amounts }: AcquireRequest): CountCall {

@@ -4,19 +4,28 @@
  * one script each, by the server's clock. If one of them refuses, the earlier leases are undone:
  * another exchange can be refused meanwhile.
  *
- * | Redis                  | decides                            | counted in                        |
- * | ---------------------- | ---------------------------------- | --------------------------------- |
- * | answers                | Redis                              | Redis                             |
- * | does not answer in     | this gateway, within its share     | this process. A late admission is |
- * | time, once             |                                    | returned to Redis                 |
- * | is away                | this gateway, without asking Redis | this process                      |
- * | answers again          | this gateway, for subjects that it | this process; then it is synced   |
- * | (`rejoining`)          | has counted locally, until all     | to Redis                          |
- * |                        | gateways are back. Else Redis      |                                   |
+ * | Redis         | decides                       | counted in               | a late reply           |
+ * | ------------- | ----------------------------- | ------------------------ | ---------------------- |
+ * | answers       | Redis                         | Redis                    | (none)                 |
+ * | is late once  | this gateway, within its      | this process, and synced | If it admits the call, |
+ * |               | share                         | at once                  | its amounts are        |
+ * |               |                               |                          | returned to Redis      |
+ * | is away       | this gateway, within its      | this process             | the same, for calls    |
+ * |               | share. Redis is not asked     |                          | that were sent before  |
+ * | answers again | this gateway, for subjects on | this process, and synced | the same               |
+ * | (`rejoining`) | which it decided while Redis  | at once                  |                        |
+ * |               | was away, until all gateways  |                          |                        |
+ * |               | are back                      |                          |                        |
+ * |               | Redis, for other subjects     | Redis                    | the same as if it is   |
+ * |               |                               |                          | late once              |
  *
- * `subject_leases.ts` has the states of one lease, `membership.ts` those of a gateway. A gateway waits
- * for others at most 10 s after it rejoined, and at most 20 s after Redis last failed. In a Cluster
- * it does not wait.
+ * If the connection broke before the reply, Redis can have counted the call. The local reservation is
+ * then waived (`local_decisions.ts`), so that nothing is counted twice. A slot that Redis granted
+ * late stays in use while the exchange is open.
+ *
+ * `subject_leases.ts` has the states of one lease, `membership.ts` those of a gateway, `recovery.ts`
+ * the steps after an outage. A gateway waits for others at most 10 s after it rejoined, and at most
+ * 20 s after Redis last failed. Without other gateways, or in a Cluster, it does not wait.
  *
  * | term           | meaning                                                                 |
  * | -------------- | ----------------------------------------------------------------------- |
@@ -54,19 +63,12 @@ import {
 import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
 import { OpenSlots } from "./open_slots.ts";
+import { Recovery } from "./recovery.ts";
 import { itemAt, layoutOf, type SubjectLayout, toCountable, toWanted } from "./subject_layout.ts";
 import { READ_ONLY, type WindowLength } from "./scripts.ts";
 import { type AmountChange, BACKGROUND_MS, Settlements, toCorrections } from "./settlements.ts";
 import { type AcquireCommand, createAcquireCommand, type SubjectVerdict } from "./acquire.ts";
 import { enforce, findRefusing, toLease } from "../verdict.ts";
-
-/** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
-const RENEW_MS = 3000;
-
-/** The same interval while it waits for other gateways after an outage. Milliseconds. */
-const REJOIN_MS = 250;
-/** Number of subjects whose status a gateway checks in each interval. */
-const REFRESHED = 100;
 
 /** Limiter that counts in Redis. */
 export class RedisLimiter implements Limiter {
@@ -77,31 +79,26 @@ export class RedisLimiter implements Limiter {
   readonly #membership: Membership;
   readonly #known: KnownWindows;
   readonly #local: LocalDecisions;
-  readonly #open: OpenSlots;
   readonly #settlements: Settlements;
   readonly #exhausted: ExhaustedWindows;
-  readonly #pool: BlockPool;
   readonly #leases: SubjectLeases;
+  readonly #recovery: Recovery;
   #localDecisions = 0;
-  #isStarted = false;
-  #isRejoining = false;
-  #isClosed = false;
-  #cancelRenewal = (): void => {};
 
   constructor(client: RedisClient, clock: Clock, sizes: BlockSizes = BLOCK_SIZES) {
     this.#client = client;
     this.#clock = clock;
     this.#acquireCommand = createAcquireCommand(client);
     this.#membership = new Membership(client, clock, this.#id);
-    this.#open = new OpenSlots(client);
     this.#known = new KnownWindows(clock);
+    const open = new OpenSlots(client);
     this.#local = new LocalDecisions(
       clock,
       this.#known,
       this.#membership,
-      (layout) => this.#open.count(layout),
+      (layout) => open.count(layout),
     );
-    this.#settlements = new Settlements(client, () => this.#open.noteUnfreed());
+    this.#settlements = new Settlements(client, () => open.noteUnfreed());
     this.#exhausted = new ExhaustedWindows(clock);
     const parts = {
       acquireCommand: this.#acquireCommand,
@@ -109,16 +106,19 @@ export class RedisLimiter implements Limiter {
       known: this.#known,
     };
     const gateways = () => this.#membership.gateways;
-    this.#pool = new BlockPool({ ...parts, clock, gateways, sizes });
+    const pool = new BlockPool({ ...parts, clock, gateways, sizes });
+    const shared = { ...parts, client, membership: this.#membership, open, pool };
     this.#leases = new SubjectLeases({
-      ...parts,
-      client,
+      ...shared,
       id: this.#id,
       local: this.#local,
-      open: this.#open,
-      pool: this.#pool,
       exhausted: this.#exhausted,
-      staysLocal: () => this.#staysLocal,
+    });
+    this.#recovery = new Recovery({
+      ...shared,
+      clock,
+      counts: this.#local.counts,
+      read: (layout, deadlineMs) => this.#read(layout, deadlineMs),
     });
   }
 
@@ -138,11 +138,8 @@ export class RedisLimiter implements Limiter {
    * Joins the gateways that share the limits, or renews the membership, and does so again at each
    * interval.
    */
-  async start(): Promise<void> {
-    if (!this.#isStarted) this.#client.onUp(() => void this.#rejoin());
-    this.#isStarted = true;
-    await this.#renew();
-    if (!this.#isClosed) this.#cancelRenewal = this.#clock.timer(RENEW_MS, () => void this.start());
+  start(): Promise<void> {
+    return this.#recovery.start();
   }
 
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease> {
@@ -182,10 +179,7 @@ export class RedisLimiter implements Limiter {
 
   /** Syncs the remaining amounts, and leaves the gateways that share the limits. */
   async close(): Promise<void> {
-    this.#isClosed = true;
-    this.#cancelRenewal();
-    this.#pool.end();
-    await this.#catchUp();
+    await this.#recovery.close();
     await this.#membership.leave();
   }
 
@@ -276,11 +270,6 @@ export class RedisLimiter implements Limiter {
     return toLease(terms, this.#releaseOf(leases));
   }
 
-  /** True while local decisions stay local. In a Cluster, Redis decides as soon as it answers. */
-  get #staysLocal(): boolean {
-    return this.#membership.waitsForOthers && !this.#client.isCluster;
-  }
-
   #releaseOf(leases: readonly SubjectLease[]): Lease["release"] {
     let isOpen = true;
     return (used, isUndone = false) => {
@@ -289,59 +278,6 @@ export class RedisLimiter implements Limiter {
       const counted = toCountable(used);
       for (const lease of leases) lease.release(counted, isUndone);
     };
-  }
-
-  /**
-   * Brings Redis up to date after an outage. The server can have lost counts, or another server can
-   * have become the primary.
-   */
-  async #rejoin(): Promise<void> {
-    if (this.#isClosed) return;
-    this.#open.noteUnfreed();
-    await this.#renew();
-    if (this.#isRejoining) return;
-    this.#isRejoining = true;
-    while (!this.#isClosed && this.#staysLocal && this.#client.health.isUp) {
-      await new Promise<void>((resolve) =>
-        this.#clock.timer(REJOIN_MS, resolve, { isBackground: true })
-      );
-      await this.#renew();
-    }
-    this.#isRejoining = false;
-  }
-
-  async #renew(): Promise<void> {
-    this.#pool.returnIdle();
-    try {
-      await this.#settlements.flush();
-      // Other gateways wait until this one has rejoined, so it syncs before.
-      if (this.#membership.state !== "normal") {
-        await Promise.all([this.#open.renew(), this.#catchUp()]);
-      }
-      await this.#membership.renew();
-      if (this.#membership.state === "normal") {
-        await this.#settlements.sync(this.#local.counts.rereads());
-      }
-      await this.#open.renew();
-      await this.#catchUp();
-      await this.#refresh();
-    } catch {
-      // The next interval tries again.
-    }
-  }
-
-  /** Reads the status of some subjects again, because other gateways can have used them. */
-  async #refresh(): Promise<void> {
-    if (this.#membership.gateways === 1) return;
-    const stale = Array.from(this.#known.stale(REFRESHED, RENEW_MS));
-    await Promise.allSettled(stale.map(({ layout }) => this.#read(layout, BACKGROUND_MS)));
-  }
-
-  /** Sends everything that could not be sent while Redis was away. */
-  async #catchUp(): Promise<void> {
-    await this.#settlements.flush();
-    await this.#settlements.retryUnsent();
-    await this.#leases.sync();
   }
 }
 

@@ -100,10 +100,10 @@ export class Membership {
 
   /**
    * True while other gateways can have unsynced calls of an outage, so this gateway must stay
-   * within its share.
+   * within its share, even if Redis answers. In a Cluster, Redis decides as soon as it answers.
    */
   get waitsForOthers(): boolean {
-    if (this.#failedAt === undefined || this.gateways === 1) return false;
+    if (this.#failedAt === undefined || this.gateways === 1 || this.#client.isCluster) return false;
     return this.#clock.monotonic() - this.#failedAt < MAX_WAIT_MS;
   }
 

@@ -29,6 +29,7 @@ import type { BlockPool } from "./block_pool.ts";
 import type { ExhaustedWindows } from "./exhausted_windows.ts";
 import type { KnownWindows } from "./known_windows.ts";
 import type { LocalDecisions, LocalLease } from "./local_decisions.ts";
+import type { Membership } from "./membership.ts";
 import type { OpenSlots } from "./open_slots.ts";
 import { NO_SLOT } from "./scripts.ts";
 import { type Settlements, toCorrections, toUndoing } from "./settlements.ts";
@@ -43,12 +44,11 @@ export interface LeaseParts {
   readonly acquireCommand: AcquireCommand;
   readonly settlements: Settlements;
   readonly known: KnownWindows;
+  readonly membership: Membership;
   readonly local: LocalDecisions;
   readonly open: OpenSlots;
   readonly pool: BlockPool;
   readonly exhausted: ExhaustedWindows;
-  /** True while local decisions stay local, even if Redis answers. */
-  readonly staysLocal: () => boolean;
 }
 
 /** Acquires the leases of this gateway's exchanges. */
@@ -79,9 +79,9 @@ export class SubjectLeases {
     const layout = layoutOf(subject);
     if (settlements.hasPending(subject.name)) void settlements.flush();
     const isLocal = known.find(subject.name)?.isLocal === true;
-    const staysLocal = isLocal && this.#parts.staysLocal();
+    const staysLocal = isLocal && this.#parts.membership.waitsForOthers;
     // Local decisions must be synced before Redis decides again.
-    if (isLocal && !staysLocal) void this.sync();
+    if (isLocal && !staysLocal) void sync(this.#parts);
     const blocks = !staysLocal && pool.usesBlocks(layout) ? pool.getOrAdd(layout) : undefined;
     const needsSlot = layout.concurrency !== undefined &&
       !isCountedByFirstLease(subject, reservation);
@@ -92,12 +92,7 @@ export class SubjectLeases {
     return lease;
   }
 
-  /** Sends to Redis the amounts that only this gateway has counted. */
-  sync(): Promise<void> {
-    return sync(this.#parts);
-  }
-
-  /** The same, unless Redis is away. */
+  /** Sends to Redis the amounts that only this gateway has counted, unless Redis is away. */
   syncIfUp(): void {
     syncIfUp(this.#parts);
   }
