@@ -72,6 +72,8 @@ type NamesOf<Kind> = {
 export type CallLimit = NamesOf<{ unit: "calls" }>;
 /** A limit that is reserved before a call, and settled after it. */
 export type SettledLimit = Exclude<LimitName, CallLimit>;
+/** Unit of an amount that a call uses. */
+export type AmountUnit = (typeof LIMIT_KINDS)[SettledLimit]["unit"];
 /** A budget of tokens or money, for a day, week or month of the calendar. */
 export type BudgetName = NamesOf<{ span: "period" }>;
 /** A budget of money, for a day, week or month of the calendar. */
@@ -106,6 +108,10 @@ export const CALL_LIMITS: readonly CallLimit[] = LIMIT_NAMES.filter(isOfCalls);
 /** Names of the limits that are settled. */
 export const SETTLED_LIMITS: readonly SettledLimit[] = LIMIT_NAMES.filter((name) =>
   !isOfCalls(name)
+);
+/** Units of the amounts that a call uses, each once. */
+export const AMOUNT_UNITS: readonly AmountUnit[] = Array.from(
+  new Set(SETTLED_LIMITS.map((name) => LIMIT_KINDS[name].unit)),
 );
 /** Names of the budgets. */
 export const BUDGET_NAMES: readonly BudgetName[] = LIMIT_NAMES.filter(isBudget);

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { isWindowed, type WindowedLimit } from "../limit_kinds.ts";
+import { AMOUNT_UNITS, type AmountUnit, isWindowed, type WindowedLimit } from "../limit_kinds.ts";
 import {
   type Amounts,
   limitsOf,
@@ -99,9 +99,10 @@ export function toWholeCount(amount: number): number {
 
 /** Returns amounts as Redis counts them. */
 export function toCountable(amounts: Amounts): Amounts {
-  const { tokens, spend } = amounts;
-  const isCounted = tokens <= MOST_COUNTED && spend <= MOST_COUNTED;
-  return isCounted ? amounts : { tokens: toWholeCount(tokens), spend: toWholeCount(spend) };
+  if (AMOUNT_UNITS.every((unit) => amounts[unit] <= MOST_COUNTED)) return amounts;
+  const counted: Record<AmountUnit, number> = { ...amounts };
+  for (const unit of AMOUNT_UNITS) counted[unit] = toWholeCount(amounts[unit]);
+  return counted;
 }
 
 /** Amounts that an exchange acquires, in the order of {@link SubjectLayout.counted}. */
