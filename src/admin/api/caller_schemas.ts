@@ -5,12 +5,16 @@
  */
 import * as v from "valibot";
 import { ANTHROPIC } from "../../dialects/anthropic.ts";
+import { BATCHES, MESSAGE_BATCHES, MESSAGE_RESULTS, RESULTS_FILE } from "../../dialects/batches.ts";
 import { BEDROCK } from "../../dialects/bedrock.ts";
 import { COHERE } from "../../dialects/cohere.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { GEMINI } from "../../dialects/gemini.ts";
 import { OLLAMA } from "../../dialects/ollama.ts";
 import { OPAQUE } from "../../dialects/opaque.ts";
+import { OPENAI_CHAT } from "../../dialects/openai_chat.ts";
+import { OPENAI_EVENTS } from "../../dialects/openai_events.ts";
+import { OPENAI_RESPONSES } from "../../dialects/openai_responses.ts";
 import { anyObject, count, flag, list, type Named, optional, orNull, text } from "./schema.ts";
 
 /** Errors in the form of OpenAI, which the admin API has too. */
@@ -24,7 +28,8 @@ export const ERROR: Named = {
 /** Additional fields of the gateway. */
 const own = { code: text("Code of the gateway's errors"), param: orNull(text()) };
 
-const BY_DIALECT: ReadonlyMap<Dialect, Named> = new Map([
+/** Schemas of errors in other forms than {@link ERROR}. */
+const OWN_FORMS: ReadonlyMap<Dialect, Named> = new Map([
   [ANTHROPIC, {
     name: "AnthropicError",
     schema: v.object({
@@ -74,10 +79,29 @@ const CHAT_COMPLETION_REQUEST: Named = {
 export const CALLER_SCHEMAS: readonly Named[] = [
   CHAT_COMPLETION_REQUEST,
   ERROR,
-  ...BY_DIALECT.values(),
+  ...OWN_FORMS.values(),
 ];
 
-/** Returns the schema of a dialect's errors; `undefined` if the request decides the dialect. */
+/** Dialects whose errors are described by {@link ERROR}. */
+const OPENAI_FORMS: ReadonlySet<Dialect> = new Set([
+  OPENAI_CHAT,
+  OPENAI_EVENTS,
+  OPENAI_RESPONSES,
+  BATCHES,
+  RESULTS_FILE,
+  // Their errors have Anthropic's form, so this description is not exact.
+  MESSAGE_BATCHES,
+  MESSAGE_RESULTS,
+]);
+
+/**
+ * Returns the schema of a dialect's errors; `undefined` if the request decides the dialect.
+ *
+ * @throws {Error} For a dialect that is in neither list
+ */
 export function errorOf(dialect: Dialect): Named | undefined {
-  return dialect === OPAQUE ? undefined : BY_DIALECT.get(dialect) ?? ERROR;
+  if (dialect === OPAQUE) return undefined;
+  const schema = OPENAI_FORMS.has(dialect) ? ERROR : OWN_FORMS.get(dialect);
+  if (schema === undefined) throw new Error("Cannot describe the errors of an unlisted dialect");
+  return schema;
 }
