@@ -93,6 +93,7 @@ export { GatewayError } from "./src/errors/gateway_error.ts";
 export {
   type Concern,
   concernOf,
+  type EndFacts,
   type FailureCause,
   type Outcome,
   type TokenFault,
@@ -137,7 +138,7 @@ export type { ResolvedKey } from "./src/config/key.ts";
 export type { RevocableToken } from "./src/keys/identity/revocations.ts";
 export type { KeyResolver } from "./src/keys/key_resolver.ts";
 export type { GatewayKey, KeyStore, LaterPart } from "./src/keys/key_store.ts";
-export type { LimitName } from "./src/limits/limit_kinds.ts";
+export type { LimitName } from "./src/config/limit_kinds.ts";
 export type {
   Amounts,
   Correction,

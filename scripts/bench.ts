@@ -38,15 +38,9 @@ import {
   type Run,
 } from "./bench/sections.ts";
 import type { Result } from "./bench/session.ts";
-import {
-  findHaproxy,
-  findNginx,
-  gatewayOn,
-  installPortkey,
-  readVersion,
-  serverOn,
-  type Subject,
-} from "./bench/subjects.ts";
+import { findPeers, installPortkey } from "./bench/peers.ts";
+import { measureWorkers } from "./bench/workers.ts";
+import { gatewayOn, readVersion, serverOn, type Subject } from "./bench/subjects.ts";
 
 const options = readOptions();
 if (availableParallelism() < 2) fail("it needs two cores");
@@ -61,10 +55,10 @@ prepareTools();
 const results: Result[] = [];
 let correctness: Correctness[] | undefined;
 
-function findPeers({ hasPeers, hasPortkey, runtimes }: Options): Subject[] {
+function selectPeers({ hasPeers, hasPortkey, runtimes }: Options): Subject[] {
   const node = runtimes.find(({ kind }) => kind === "node");
   return [
-    ...(hasPeers ? [...findNginx(), ...findHaproxy()] : []),
+    ...(hasPeers ? findPeers() : []),
     ...(hasPortkey ? [installPortkey(node ?? fail("Portkey needs node"))] : []),
   ];
 }
@@ -74,7 +68,14 @@ const own = options.runtimes.flatMap((runtime) => [
   serverOn("floor", runtime),
   gatewayOn(runtime, options.file, KEYS),
 ]);
-const subjects = [...findPeers(options), ...own];
+const overTls = [
+  ...(options.hasPeers ? findPeers(true) : []),
+  ...options.runtimes.flatMap((runtime) => [
+    serverOn("bare", runtime, true),
+    gatewayOn(runtime, options.file, KEYS, { isTls: true }),
+  ]),
+];
+const subjects = [...selectPeers(options), ...own, ...overTls];
 
 async function measure(run: Run): Promise<void> {
   const { names } = run;
@@ -87,6 +88,7 @@ async function measure(run: Run): Promise<void> {
   if (names.has("quiet")) await measureMemory(run);
   if (names.has("keys")) await measureKeys(run);
   if (names.has("observers")) await measureObservers(run);
+  if (names.has("workers")) await measureWorkers(run);
 }
 
 const provider = await startProvider();

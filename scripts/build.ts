@@ -23,6 +23,7 @@ import { build, type BuildOptions } from "esbuild";
 import { ConfigSchema } from "../src/config/config.ts";
 import { PriceSchema } from "../src/config/prices.ts";
 import { COMMONJS_LIBRARY, LIBRARY, ONE_FILE, WORKER } from "./bundle.ts";
+import { ONE_CHECKER } from "./compiler.ts";
 import { type BuiltFile, makeProvenance, makeSbom } from "./inventory.ts";
 import { buildPage, PAGE_INPUTS, PAGE_MODULE, writePageModule } from "./page.ts";
 
@@ -71,6 +72,7 @@ writeFileSync(
 if (!values["no-types"]) {
   execFileSync(process.execPath, [
     "node_modules/typescript/bin/tsc",
+    ...ONE_CHECKER,
     "-p",
     "scripts/tsconfig.types.json",
     "--outDir",

@@ -139,6 +139,7 @@ async function compareAgent(agent: Agent, runtimes: readonly RuntimeOnMachine[])
     console.log(`${agent.name} ${agent.version}, ${kind}, direct: ${describeEnd(direct)}`);
     if (values.show) show(direct);
     for (const runtime of runtimes) {
+      if (agent.usesZstd === true && runtime.label === "node 20") continue;
       const through = await runOnce(agent, isCutting, runtime);
       const differences = compareRuns(direct, through, isCutting);
       const result = differences.join("; ") || "equal";

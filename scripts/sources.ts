@@ -11,12 +11,19 @@ import { type Node, type SourceFile, SyntaxKind } from "typescript/unstable/ast"
 import { createScanner } from "typescript/unstable/ast/scanner";
 import { API } from "typescript/unstable/sync";
 
-const api = new API({ cwd: process.cwd() });
-const [project] = api.updateSnapshot({ openProject: resolve("tsconfig.json") }).getProjects();
+/** The running parser; `undefined` before its first use, and after its end. */
+let parser: ReturnType<typeof startParser> | undefined;
 
-/** Stops the parser. */
+function startParser() {
+  const api = new API({ cwd: process.cwd() });
+  const [project] = api.updateSnapshot({ openProject: resolve("tsconfig.json") }).getProjects();
+  return { api, project };
+}
+
+/** Stops the parser. It starts again if it is used again: test files can share a process. */
 export function closeSources(): void {
-  api.close();
+  parser?.api.close();
+  parser = undefined;
 }
 
 /** Lists the TypeScript files of a folder and of those within. */
@@ -28,7 +35,8 @@ export function listSources(folder: string): string[] {
 
 /** Parses a file. @throws {Error} If it is not part of `tsconfig.json` */
 export function parseSource(file: string): SourceFile {
-  const source = project?.program.getSourceFile(resolve(file));
+  parser ??= startParser();
+  const source = parser.project?.program.getSourceFile(resolve(file));
   if (source === undefined) {
     throw new Error(`Cannot parse ${file}: it is not part of tsconfig.json`);
   }

@@ -116,8 +116,8 @@ function filesOf(target: Target): string[] {
 }
 
 /**
- * Sorts tasks so that the longest start first, so that no long task runs alone at the end. A Worker
- * is started for each case; files that share a process run one after the other.
+ * Sorts tasks so that the longest start first, so that no long task runs alone at the end: files
+ * marked `long`, Workers, which are started for each case, then files that share a process.
  */
 function rankOf({ target, files }: Task): number {
   if (target.isWorkers || files.some(isLong)) return 0;
@@ -169,12 +169,12 @@ const cores = availableParallelism();
 const isForItself = ({ files }: Task) => files.some(isAlone);
 await runSideBySide(
   tasks.filter((task) => !isForItself(task)),
-  { least: 2 * cores, most: 4 * cores, idle: 0.15 },
+  { least: cores, most: 3 * cores, idle: 0.15 },
   runAndTell,
 );
 await runSideBySide(
   tasks.filter(isForItself),
-  { least: cores, most: 2 * cores, idle: 0.5 },
+  { least: 1, most: 2 * cores, idle: 0.5 },
   runAndTell,
 );
 

@@ -27,6 +27,9 @@ import type { BudgetWatch } from "./limits/budget_watch.ts";
 import { MemoryLimiter } from "./limits/memory_limiter.ts";
 import type { KeyResolver } from "./keys/key_resolver.ts";
 import { type Config, ConfigError } from "./config/config.ts";
+import { contextEndsOf } from "./config/context_ends.ts";
+import { isAtAzure } from "./config/shape.ts";
+import type { PriceBook } from "./config/price_book.ts";
 import type { ProviderConfig } from "./config/provider.ts";
 import { GatewayError } from "./errors/gateway_error.ts";
 import { type Clock, systemClock } from "./exchange/clock.ts";
@@ -223,6 +226,7 @@ function toTransport(name: string, provider: ProviderConfig, parts: Transports):
 function toProviders(
   { providers }: Config,
   { clock, ...transports }: Transports & { clock: Clock },
+  book: PriceBook,
 ): Provider[] {
   const all = Object.entries(providers);
   return all.map(([name, provider]) => {
@@ -237,6 +241,8 @@ function toProviders(
       unpack: toUnpack(own),
       clock,
       headerRules: createHeaderRules(provider.headers),
+      isAzure: isAtAzure(provider),
+      contextEnds: (model) => contextEndsOf(book.find({ provider: name, model })),
       subjects: provider.limits === undefined
         ? []
         : [{ name: `provider:${name}`, limits: provider.limits }],
@@ -274,17 +280,17 @@ function toHostTable(providers: readonly Provider[]): StepParts["resolveProvider
 }
 
 /** Parts that a gateway makes for itself. */
-interface OwnParts extends Pick<StepParts, "clock" | "openExchanges" | "assertWelcome"> {
+interface OwnParts
+  extends Pick<StepParts, "accounting" | "clock" | "openExchanges" | "assertWelcome"> {
   readonly providers: readonly Provider[];
 }
 
 /** Returns the parts that the steps of a request use. */
 function toStepParts(config: Config, overrides: Partial<GatewayParts>, own: OwnParts): StepParts {
-  const { clock, openExchanges, providers } = own;
+  const { accounting, clock, openExchanges, providers } = own;
   const { runs = new MemoryRuns(clock) } = overrides;
   const { digest = portableDigest, limiter = new MemoryLimiter(clock), observers = [] } = overrides;
   const { alerts, limits } = config;
-  const accounting = createAccounting(config);
   const calls = overrides.awaitedCalls ?? new MemoryAwaitedCalls<AwaitedCall>(clock);
   const restated = (call: RestatedCall) => {
     for (const observer of observers) observer.restated?.(call);
@@ -333,7 +339,8 @@ function toStepParts(config: Config, overrides: Partial<GatewayParts>, own: OwnP
  */
 export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
   const { clock = systemClock, transport = createFetchTransport(), shared } = overrides;
-  const providers = toProviders(config, { ...overrides, transport, clock });
+  const accounting = createAccounting(config);
+  const providers = toProviders(config, { ...overrides, transport, clock }, accounting.book);
   const { maxExchanges } = config.limits;
   const openExchanges = new OpenExchanges(shared?.exchanges ?? new ExchangeSlots(maxExchanges));
   let isReady = true;
@@ -342,7 +349,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     if (isClosing) throw new GatewayError("gateway_draining");
     if (openExchanges.slots.isOverfull) throw new GatewayError("gateway_overloaded");
   };
-  const own = { clock, openExchanges, assertWelcome, providers };
+  const own = { accounting, clock, openExchanges, assertWelcome, providers };
   const stepParts = toStepParts(config, overrides, own);
   const handle: Handler["handle"] = (request) => handleRequest(request, stepParts);
   return {

@@ -1,12 +1,17 @@
 /**
- * The flow of a request, in eight steps: arrive, address, identify, admit (before and after the
- * body), read, forward, relay, settle. One `catch` turns everything that they throw into an answer.
+ * The flow of a request, in eight steps: 1 arrive, 2 address, 3 identify, 4 admit (4a before the
+ * body is read, 4b after it), 5 read, 6 forward, 7 relay, 8 settle (`Exchange.settle`, at the end
+ * of the answer). One `catch` turns everything that they throw into an answer.
+ *
+ * The observers of an exchange, such as log and usage, are attached in step 1
+ * (`OpenExchanges.begin`) and get its record in step 8. `serve/compose.ts` and
+ * `serve/serving.ts` list the observers of a process.
  *
  * @module
  */
 import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
-import { ClientClosed, toSettlement } from "./exchange/exchange.ts";
+import { ClientClosed, toExchangeEnd } from "./exchange/exchange.ts";
 import { type GatewayRequest, type GatewayResponse, isDrainable } from "./http/message.ts";
 import { readBody } from "./inbound/body.ts";
 import { type AddressedProvider, withoutPrefix } from "./inbound/host.ts";
@@ -20,7 +25,7 @@ import {
   toUnknownError,
 } from "./operations/router.ts";
 import { SHAPES } from "./operations/shapes.ts";
-import { isCharged } from "./operations/table.ts";
+import { hasCost } from "./operations/table.ts";
 import { admit, admitBeforeBody } from "./steps/admission.ts";
 import { BODILESS, bytesOf, type Call } from "./steps/call.ts";
 import { runRecordedCall } from "./steps/durable/recorded_call.ts";
@@ -34,10 +39,10 @@ import { relayAnswer } from "./steps/relay_answer.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, shortenDeadlines } from "./upstream/forward.ts";
 import { listWithheld, toUpstreamHeaders } from "./upstream/headers.ts";
-import type { UpstreamResponse } from "./upstream/transport.ts";
+import type { HeldBody, UpstreamResponse } from "./upstream/transport.ts";
 
 /**
- * Answers a request: steps 1 to 7. Step 8 runs when the answer ends. Never rejects.
+ * Answers a request: steps 1 to 7. Never rejects.
  *
  * Steps that do not wait are not async functions. Four more async steps, together with dates
  * printed by V8 in the log, cost about a tenth of a plain call on Node (2026-11-22, two builds in
@@ -58,26 +63,26 @@ export async function handleRequest(
     const operation = await resolveOperation(method, path, provider.shape);
     acceptOperation(operation, provider, arrival);
     const flow = await identify(operation, provider, arrival); // 3
-    if (operation.isOwn) return await answerRecordingRequest(flow);
-    if (flow.subjects.length > 0) await admitBeforeBody(flow); // 4: the checks that need no body
+    if (operation.isOfGateway) return await answerRecordingRequest(flow);
+    if (flow.subjects.length > 0) await admitBeforeBody(flow); // 4a
     const call = await read(flow); // 5
     const { wantedRecording } = flow;
     if (wantedRecording !== undefined) {
       return await runRecordedCall(wantedRecording, call, flow, runCall);
     }
-    return await runCall(call, flow); // 4: the other checks, then 6 and 7
+    return await runCall(call, flow); // 4b, 6, 7
   } catch (thrown) {
     return refuse(thrown, arrival);
   }
 }
 
-/** Makes the call: runs the checks of step 4 that need the body, then steps 6 and 7. */
+/** Makes the call: steps 4b, 6 and 7. */
 async function runCall(call: Call, flow: Flow): Promise<GatewayResponse> {
   await admit(call, flow);
   const { heldKey } = flow;
   const answer = heldKey === undefined
     ? await send(call, flow)
-    : await sendWithHeldKey(heldKey, flow, () => send(call, flow));
+    : await sendWithHeldKey(heldKey, flow, call.body, (body) => send(call, flow, body));
   return relayAnswer(answer, call, flow);
 }
 
@@ -112,17 +117,17 @@ function acceptOperation(
   provider: Provider,
   arrival: Arrival,
 ): void {
-  const isKnown = operation.isOwn || operation.group !== undefined;
+  const isKnown = operation.isOfGateway || operation.group !== undefined;
   if (!isKnown && !provider.operations.includes("all")) throw toUnknownError(operation);
   if (operation.dialect !== OPAQUE) arrival.dialect = operation.dialect;
   const { facts } = arrival.exchange;
   facts.operation = operation.name;
-  facts.isMetered = isCharged(operation);
+  facts.isMetered = hasCost(operation);
   if (operation.genAi !== undefined) facts.genAi = operation.genAi;
 }
 
 /** 5: reads the bytes of the body, parses them, and keeps only the few facts that are needed. */
-async function read(flow: Flow): Promise<Call> {
+export async function read(flow: Flow): Promise<Call> {
   const { request, exchange, gateway, operation, provider, key } = flow;
   const isBodiless = operation.body === "none" ||
     (request.body === null && operation.body === "any");
@@ -152,7 +157,11 @@ async function read(flow: Flow): Promise<Call> {
  * 6: forwards the original bytes and the headers that can be forwarded. The only change to the body
  * is the request for usage.
  */
-function send(call: Call, flow: Flow): Promise<UpstreamResponse> {
+export function send(
+  call: Call,
+  flow: Flow,
+  body: HeldBody | null = call.body,
+): Promise<UpstreamResponse> {
   const { request, exchange, gateway, provider, operation, key } = flow;
   const { method, url, isGone } = request;
   if (isGone) throw new ClientClosed();
@@ -160,15 +169,18 @@ function send(call: Call, flow: Flow): Promise<UpstreamResponse> {
   const deadlines = exchange.continuesWithoutCaller
     ? provider.deadlines
     : shortenDeadlines(provider.deadlines, request.headers, call.facts.isStream !== false);
-  const isModelBound = key.models !== undefined || flow.subjects.some(limitsSpend);
+  // Its run, or a run above it, can have a budget of money.
+  const isModelBound = key.models !== undefined || flow.run !== undefined ||
+    flow.subjects.some(limitsSpend);
   const headers = toUpstreamHeaders(
     request.headers,
     provider.headerRules,
     flow.credentials,
     isModelBound,
+    flow.heldKey !== undefined,
   );
-  const { body } = call;
-  if (body?.coding !== undefined) headers["content-encoding"] = body.coding;
+  const coding = call.body?.coding;
+  if (coding !== undefined) headers["content-encoding"] = coding;
   assertNoKeyInHeaders(headers, flow);
   if (gateway.listsWithheld) {
     const withheld = withoutKeys(listWithheld(request.headers, headers), flow);
@@ -180,9 +192,9 @@ function send(call: Call, flow: Flow): Promise<UpstreamResponse> {
 
 /** Turns a thrown value into an answer. No other code does this. */
 function refuse(thrown: unknown, { request, exchange, dialect }: Arrival): GatewayResponse {
-  const settlement = toSettlement(thrown);
+  const end = toExchangeEnd(thrown);
   if (thrown instanceof ClientClosed) {
-    return finish({ status: 499, headers: {}, body: null }, exchange, settlement);
+    return finish({ status: 499, headers: {}, body: null }, exchange, end);
   }
   const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
   const errorDialect = dialect === OPAQUE ? dialectOfCaller(request) : dialect;
@@ -192,5 +204,5 @@ function refuse(thrown: unknown, { request, exchange, dialect }: Arrival): Gatew
   if (error.code === "body_timeout" || isUnread) refusal.headers.connection = "close";
   if (error.limit !== undefined) exchange.facts.limit = error.limit;
   if (error.repeats !== undefined) exchange.facts.repeats = error.repeats;
-  return finish(refusal, exchange, settlement);
+  return finish(refusal, exchange, end);
 }

@@ -17,17 +17,16 @@ import { GOOD_BODY, STREAM_BODY } from "./support/gateway.ts";
 import type { EnteredFile } from "./support/path_probe.ts";
 import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
 import { answerAsAsked, type Provider, startProvider } from "./support/provider.ts";
-import { REDIS_TIMEOUT } from "./support/key_place.ts";
-import { type RedisServer, startRedis, withRedis } from "./support/redis.ts";
+import { REDIS_TIMEOUT, type RedisServer, startRedis, withRedis } from "./support/redis.ts";
 
 /**
  * Tokens on the path of a call at the last measurement. A higher figure needs a reason in its
  * commit.
  */
 const TOKENS = {
-  memory: { plain: 28_963, streamed: 31_763 },
-  redis: { plain: 31_837, streamed: 34_537 },
-  durable: { plain: 35_662, streamed: 38_593 },
+  memory: { plain: 30_213, streamed: 33_087 },
+  redis: { plain: 33_142, streamed: 36_073 },
+  durable: { plain: 36_899, streamed: 40_101 },
 };
 /** Growth that needs no new figure: the same call can have a slightly longer path. */
 const TOLERANCE = 1.02;

@@ -1,9 +1,10 @@
 --[[
 A load for wrk that checks every answer.
 
-  wrk ... -H "Name: value" -s check.lua URL -- BODY_FILE EXPECTED_FILE exact|loose
+  wrk ... -H "Name: value" -s check.lua URL -- BODY_FILE EXPECTED_FILE exact|loose|refused
 
 exact: the status is 200 and the body equals EXPECTED_FILE, byte for byte.
+refused: the status is 401.
 loose: the status is 200 and the body ends as EXPECTED_FILE does, for a proxy that rewrites answers (END_BYTES).
 Prints one line of JSON: requests, wrong answers, errors of the connections, microseconds.
 ]]
@@ -28,13 +29,15 @@ function init(arguments)
   wrk.body = read(arguments[1])
   expected = read(arguments[2])
   isExact = arguments[3] == "exact"
+  isRefused = arguments[3] == "refused"
   ending = expected:sub(-END_BYTES)
   wrong = 0
   example = ""
 end
 
 function response(status, _, body)
-  if status == 200 and (body == expected or (not isExact and body:sub(-END_BYTES) == ending)) then return end
+  if isRefused and status == 401 then return end
+  if not isRefused and status == 200 and (body == expected or (not isExact and body:sub(-END_BYTES) == ending)) then return end
   wrong = wrong + 1
   if example == "" then example = status .. " " .. body:sub(1, 200) end
 end

@@ -13,6 +13,7 @@ import { toQuietSeconds } from "./quiet.ts";
 import { OBSERVER_STARTS, quietSubjects, START_UPS, subjectsFor } from "./sections.ts";
 import { estimateTurns } from "./session.ts";
 import type { Subject } from "./subjects.ts";
+import { createWorkerMeasurement, WORKER_CURVE } from "./workers.ts";
 
 /** Seconds for a process to start and to stop. */
 const START_SECONDS = 0.6;
@@ -40,10 +41,10 @@ export async function estimate(
   if (names.has("correct")) {
     add(
       "correct",
-      CHECK_SECONDS * subjects.filter(({ isFloor }) => isFloor !== true).length,
+      CHECK_SECONDS * subjects.filter(({ isFloor, isTls }) => !isFloor && !isTls).length,
     );
   }
-  const own = subjects.filter(({ name }) => /^(?:gateway|bare|floor) /.test(name));
+  const own = subjects.filter(({ name, isTls }) => !isTls && /^(?:gateway|bare|floor) /.test(name));
   if (names.has("startup")) add("startup", START_SECONDS * START_UPS * own.length);
   const hot = new Map(subjects.map((subject) => [subject, new Set<string>()]));
   for (const measurement of await createMeasurements(provider, names, curve)) {
@@ -70,6 +71,13 @@ export async function estimate(
     const observers = await createObserverMeasurement(provider);
     const once = estimateTurns(observers, [...nothingHot(2), ...reference(observers)], effort);
     add("observers", kinds * OBSERVER_STARTS * (once + 2 * START_SECONDS));
+  }
+  if (names.has("workers")) {
+    const pair = nothingHot(2);
+    for (const connections of WORKER_CURVE) {
+      const workers = await createWorkerMeasurement(provider, connections);
+      add("workers", kinds * estimateTurns(workers, pair, effort));
+    }
   }
   return sections;
 }

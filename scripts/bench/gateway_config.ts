@@ -8,6 +8,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
+import type { TlsFiles } from "./certificates.ts";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 
 /** The callers' key at the gateway, and at the provider. */
@@ -48,11 +49,11 @@ process.once("exit", () => {
  *
  * @param options The gateway's port, the provider's address and the number of its addresses, the
  * number of keys, the limit that the caller's key reaches or all limits of that key, and the Redis
- * that counts them
+ * that counts them, and the certificates if it uses TLS on both sides
  * @returns Path of the file
  */
 export function writeGatewayConfig(
-  { port, upstream, keys, addresses, limit, limits, redis }: {
+  { port, upstream, keys, addresses, limit, limits, redis, tls }: {
     port: number;
     upstream: string;
     keys: number;
@@ -60,6 +61,7 @@ export function writeGatewayConfig(
     limit?: LimitKind | undefined;
     limits?: object | undefined;
     redis?: string | undefined;
+    tls?: TlsFiles | undefined;
   },
 ): string {
   const folder = mkdtempSync(join(tmpdir(), "sallyport-bench-"));
@@ -70,7 +72,8 @@ export function writeGatewayConfig(
     (_, index) => url.replace("127.0.0.1", `127.0.0.${index + 1}`),
   );
   const config = {
-    listen: [{ port }],
+    listen: [{ port, ...(tls && { tls: { cert: tls.cert, key: tls.key } }) }],
+    ...(tls && { egress: { ca: [tls.ca] } }),
     providers: {
       a: { hosts: [HOST], upstream: addresses === 1 ? url : urls, maxOutput: MAX_OUTPUT },
       b: { hosts: ["b.localhost"], upstream: url, maxOutput: MAX_OUTPUT },

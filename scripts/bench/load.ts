@@ -2,10 +2,11 @@
 import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { makeCertificates } from "./certificates.ts";
 import { UPSTREAM_KEY } from "./gateway_config.ts";
 import { CACHE, CORES, findPort, run, start, type Started, type Usage, watch } from "./machine.ts";
 import { type Load, writeLoad } from "./requests.ts";
-import { callOnce, type RunningSubject } from "./subjects.ts";
+import { callOnce, type RunningSubject, type Subject } from "./subjects.ts";
 
 /** Seconds after its planned end at which a load generator is killed. */
 export const GRACE_SECONDS = 20;
@@ -13,7 +14,13 @@ export const GRACE_SECONDS = 20;
 const PROVIDER_MS = 5000;
 
 /** The programs that the harness needs, and the Debian packages that contain them. */
-const NEEDED = { wrk: "wrk", cc: "gcc libc6-dev", taskset: "util-linux" } as const;
+const NEEDED = {
+  wrk: "wrk",
+  cc: "gcc libc6-dev libssl-dev",
+  openssl: "openssl",
+  taskset: "util-linux",
+} as const;
+const LIBRARIES = ["-lssl", "-lcrypto"] as const;
 
 /** The provider without anything in front of it. */
 export const REFERENCE = "provider alone";
@@ -36,6 +43,8 @@ export interface Reading {
 /** The stand-in provider. */
 export interface Provider {
   readonly url: string;
+  /** The address of the same provider over TLS. */
+  readonly tlsUrl: string;
   readonly process: Started;
   /** Returns the provider's answer to a load. */
   expect(load: Load): Promise<string>;
@@ -59,14 +68,24 @@ export function prepareTools(): void {
   mkdirSync(CACHE, { recursive: true });
   for (const name of ["provider", "probe", "streams"]) {
     const source = join("scripts", "bench", `${name}.c`);
-    execFileSync("cc", ["-O2", "-Wall", "-o", join(CACHE, name), source], { timeout: 60_000 });
+    try {
+      execFileSync("cc", ["-O2", "-Wall", "-o", join(CACHE, name), source, ...LIBRARIES], {
+        timeout: 60_000,
+      });
+    } catch (error) {
+      throw new Error(`Cannot compile ${source}: it needs the packages ${NEEDED.cc}`, {
+        cause: error,
+      });
+    }
   }
 }
 
-/** Starts the provider on the load's core. */
+/** Starts the provider on the load's core, with and without TLS. */
 export async function startProvider(): Promise<Provider> {
-  const port = await findPort();
-  const running = start(CORES.load, [join(CACHE, "provider"), String(port)], { name: "provider" });
+  const [port, tlsPort] = [await findPort(), await findPort()];
+  const { cert, key } = makeCertificates();
+  const command = [join(CACHE, "provider"), String(port), String(tlsPort), cert, key];
+  const running = start(CORES.load, command, { name: "provider" });
   const headers = { host: "provider", authorization: `Bearer ${UPSTREAM_KEY}` };
   const until = performance.now() + PROVIDER_MS;
   while (await callOnce(port, headers) === undefined) {
@@ -74,14 +93,19 @@ export async function startProvider(): Promise<Provider> {
   }
   return {
     url: `http://127.0.0.1:${port}`,
+    tlsUrl: `https://127.0.0.1:${tlsPort}`,
     process: running,
     async expect({ body }) {
-      const answer = await callOnce(port, headers, body);
+      const answer = await callOnce(port, headers, { body });
       if (answer === undefined) throw new Error("Cannot read what the provider answers");
       return answer;
     },
   };
 }
+
+/** The provider's address for a subject. */
+export const upstreamOf = ({ isTls }: Subject, { url, tlsUrl }: Provider): string =>
+  isTls === true ? tlsUrl : url;
 
 /** The provider in the place of a proxy, to measure the maximum of the load generators. */
 export function asSubject(provider: Provider): RunningSubject {
@@ -132,13 +156,18 @@ export async function measureThroughput(
   const headers = Object.entries(subject.headers).flatMap((
     [name, value],
   ) => ["-H", `${toWrkName(name)}: ${value}`]);
-  const url = `http://127.0.0.1:${subject.port}/v1/chat/completions`;
+  const scheme = subject.subject.isTls === true ? "https" : "http";
+  const url = `${scheme}://127.0.0.1:${subject.port}/v1/chat/completions`;
   const time = ["-t1", `-c${connections}`, `-d${seconds}s`, "--timeout", "10s"];
-  const script = ["-s", join("scripts", "bench", "check.lua"), url, "--"];
-  const mode = subject.subject.isExact && load.isTimed !== true ? "exact" : "loose";
+  const isRotated = load.bodies !== undefined || load.keys !== undefined;
+  const program = join("scripts", "bench", isRotated ? "rotate.lua" : "check.lua");
+  const script = ["-s", program, url, "--", files.body, files.expected];
+  const isExact = subject.subject.isExact && load.isTimed !== true;
+  const mode = load.isRefused === true ? "refused" : isExact ? "exact" : "loose";
+  const keys = load.keys === undefined ? [] : [files.keys];
   const since = watch(subject.process.pid);
   const output = await run(
-    ["wrk", ...time, ...headers, ...script, files.body, files.expected, mode],
+    ["wrk", ...time, ...headers, ...script, mode, ...keys],
     seconds + GRACE_SECONDS,
   );
   const usage = since();
@@ -146,7 +175,12 @@ export async function measureThroughput(
   const { requests, microseconds, wrong, broken, p50, p99, example } = report;
   return {
     value: requests / microseconds * 1e6,
-    details: { cpuUs: usage.cpuNs / 1000 / Math.max(1, requests), p50Us: p50, p99Us: p99 },
+    details: {
+      cpuUs: usage.cpuNs / 1000 / Math.max(1, requests),
+      p50Us: p50,
+      p99Us: p99,
+      busy: usage.coreBusy,
+    },
     wrong: wrong + broken,
     ...(example !== "" && { example }),
     count: requests,
@@ -177,14 +211,14 @@ export async function measureLatency(
   { expected, seconds, until }: { expected?: string; seconds: number; until: "first" | "last" },
 ): Promise<Reading> {
   const files = writeLoad(load, subject.headers, expected ?? "", subject.name);
-  const known = expected !== undefined && subject.subject.isExact ? [files.expected] : [];
+  const known = expected !== undefined && subject.subject.isExact ? files.expected : "-";
+  const authority = subject.subject.isTls === true ? [makeCertificates().ca] : [];
+  const command = [join(CACHE, "probe"), String(subject.port), String(seconds), files.request];
   const since = watch(subject.process.pid);
-  const output = await run(
-    [join(CACHE, "probe"), String(subject.port), String(seconds), files.request, ...known],
-    seconds + GRACE_SECONDS,
-  );
+  const output = await run([...command, known, ...authority], seconds + GRACE_SECONDS);
   const usage = since();
   const { requests, wrong, p50, p99, firstP50, firstP99 }: LatencyReport = JSON.parse(output);
   const details = { p50Us: p50, p99Us: p99, firstP50Us: firstP50, firstP99Us: firstP99 };
-  return { value: until === "first" ? firstP50 : p50, details, wrong, count: requests, usage };
+  const value = until === "first" ? firstP50 : p50;
+  return { value, details, wrong, count: requests, usage };
 }

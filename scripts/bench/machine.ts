@@ -12,7 +12,8 @@ export const CACHE: string = join(".cache", "bench");
  * The measured process runs alone on the first core; load generator, provider and this script share
  * the second.
  */
-export const CORES = { subject: 0, load: 1 } as const;
+export const CORES = { subject: "0", load: "1", both: "0,1" } as const;
+export type Cores = (typeof CORES)[keyof typeof CORES];
 
 /** Milliseconds between SIGTERM and SIGKILL. */
 const STOP_MS = 3000;
@@ -49,19 +50,19 @@ function kill(pid: number, signal: NodeJS.Signals): void {
  * elsewhere.
  */
 export function pinSelf(): void {
-  execFileSync("taskset", ["-cp", String(CORES.load), String(process.pid)], { stdio: "ignore" });
+  execFileSync("taskset", ["-cp", CORES.load, String(process.pid)], { stdio: "ignore" });
 }
 
 /**
  * Starts a process on a core. Its stderr is written to a log. Its stdout is discarded, so that the
  * time of the disk for an access log is not measured.
  *
- * @param core Its core
+ * @param cores Its core, or both
  * @param command Path and arguments
  * @param options A name for the log, and additional environment variables
  */
 export function start(
-  core: number,
+  cores: Cores,
   [command = "", ...args]: readonly string[],
   { name, env = {} }: { name: string; env?: Readonly<Record<string, string>> },
 ): Started {
@@ -69,7 +70,7 @@ export function start(
   mkdirSync(directory, { recursive: true });
   const path = join(directory, `${name.replaceAll(/\W+/g, "-")}.log`);
   const output = openSync(path, "w");
-  const child = spawn("taskset", ["-c", String(core), command, ...args], {
+  const child = spawn("taskset", ["-c", cores, command, ...args], {
     env: { ...process.env, NO_COLOR: "1", ...env },
     stdio: ["ignore", "ignore", output],
   });
@@ -152,21 +153,27 @@ export function findPort(): Promise<number> {
   });
 }
 
-/** Nanoseconds of processor time that a process has had, over all its threads. */
+/**
+ * Nanoseconds of processor time that a process has had, over all its threads and, since a gateway
+ * can have workers, all its child processes.
+ */
 function readCpuNs(pid: number): number {
   let sum = 0;
   for (const task of readdirSync(`/proc/${pid}/task`)) {
     try {
-      sum += Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, "utf8").split(" ")[0]);
+      const directory = `/proc/${pid}/task/${task}`;
+      sum += Number(readFileSync(join(directory, "schedstat"), "utf8").split(" ")[0]);
+      const children = readFileSync(join(directory, "children"), "utf8").match(/\d+/g) ?? [];
+      for (const child of children) sum += readCpuNs(Number(child));
     } catch {
-      // The thread has just ended.
+      // The thread or the child has just ended.
     }
   }
   return sum;
 }
 
 /** Ticks of 10 ms: those in which a core was busy, and all (proc(5), /proc/stat). */
-function readCore(core: number): { busy: number; all: number } {
+function readCore(core: Cores): { busy: number; all: number } {
   const lines = readFileSync("/proc/stat", "utf8").split("\n");
   const line = lines.find((text) => text.startsWith(`cpu${core} `));
   if (line === undefined) throw new Error(`There is no core ${core}`);
@@ -195,7 +202,7 @@ export function watch(pid: number): () => Usage {
     readCore(CORES.load),
     performance.now(),
   ];
-  const shareOf = (core: number, before: { busy: number; all: number }) => {
+  const shareOf = (core: Cores, before: { busy: number; all: number }) => {
     const after = readCore(core);
     return (after.busy - before.busy) / Math.max(1, after.all - before.all);
   };

@@ -11,12 +11,13 @@ import {
   STREAMED,
 } from "./requests.ts";
 import type { MeasurementName } from "./names.ts";
+import { createScenarios } from "./scenarios.ts";
+import { createTlsMeasurements } from "./tls_measurements.ts";
 import { measurePaced, toExtraSeconds } from "./streams.ts";
-import type { Series } from "./session.ts";
 import type { RunningSubject } from "./subjects.ts";
 
 /** Connections of the throughput figures, including 1 MB bodies. */
-const CONNECTIONS = 32;
+export const CONNECTIONS = 32;
 const LARGE_CONNECTIONS = 8;
 /** Streams of two events are idle most of the time, so they need more connections. */
 const SHORT_CONNECTIONS = 64;
@@ -28,6 +29,8 @@ const SHORT_CONNECTIONS = 64;
 const BATCH = 25;
 /** Seconds that wrk needs in addition to the measured time. */
 const WRK_SECONDS = 0.3;
+/** The unit of throughput. */
+export const THROUGHPUT = "requests/s";
 /** Points of the curves. */
 export const CONNECTION_CURVE: readonly number[] = [1, 32, 128, 1000];
 export const KEY_CURVE: readonly number[] = [10, 100_000];
@@ -67,7 +70,11 @@ export interface Measurement {
    * The code that it warms up. A subject is not warmed up again if another measurement has warmed
    * up the same code.
    */
-  readonly heats: "plain" | "streams" | "bodies" | "paced";
+  readonly heats: "plain" | "streams" | "bodies" | "paced" | "refusals" | "mixed" | "sessions";
+  /** True if subjects that check no gateway key are left out. */
+  readonly needsKeys?: boolean;
+  /** True if it is over TLS on both sides, with subjects that were started for it. */
+  readonly isTls?: boolean;
   /** Seconds of a turn in addition to the measured time. */
   readonly extraSeconds: number;
   /**
@@ -86,20 +93,21 @@ export interface Measurement {
   measure(subject: RunningSubject, seconds: number): Promise<Reading>;
 }
 
-async function throughput(
+/** A measurement of requests a second, in which every answer is checked. */
+export async function throughput(
   provider: Provider,
   load: Load,
   { connections, ...rest }:
     & Pick<
       Measurement,
-      "name" | "title" | "at" | "heats" | "isLong" | "isAside" | "hasOld" | "hasFloor"
+      "name" | "title" | "at" | "heats" | "isLong" | "isAside" | "hasOld" | "hasFloor" | "isTls"
     >
     & { connections: number },
 ): Promise<Measurement> {
   const expected = await provider.expect(load);
   return {
     ...rest,
-    unit: "requests/s",
+    unit: THROUGHPUT,
     compare: "ratio",
     isThroughput: true,
     extraSeconds: WRK_SECONDS,
@@ -121,34 +129,6 @@ export function byCpu(measurement: Measurement): Measurement {
       return { ...reading, value: reading.details.cpuUs ?? NaN };
     },
   };
-}
-
-/** Number of streams whose event delay is a separate result. */
-const DELAY_STREAMS = 1000;
-
-/**
- * Derives a result from the readings of another measurement: the 99.9th percentile of the delay of
- * an event.
- *
- * @param measurement A measurement of paced streams
- * @param all Its readings
- */
-export function toDelays(
-  measurement: Measurement,
-  all: readonly Series[],
-): [Measurement, Series[]] | undefined {
-  if (measurement.name !== "paced" || measurement.at !== DELAY_STREAMS) return undefined;
-  const title = `delay of an event at ${
-    DELAY_STREAMS.toLocaleString("en")
-  } streams of 20 events a second, p99.9`;
-  const series = all.map((each) => ({
-    ...each,
-    readings: each.readings.map((reading) => ({
-      ...reading,
-      value: reading.details.p999Ms ?? NaN,
-    })),
-  }));
-  return [{ ...measurement, name: "delay", title, unit: "ms", compare: "difference" }, series];
 }
 
 /** Measurements with at most this many streams run all of their rounds. */
@@ -277,6 +257,8 @@ export async function createMeasurements(
     ...await createBodies(provider),
     ...curve.map((each) => paced("paced", each)),
     ...curve.slice(0, 1).map((each) => paced("paced-alone", each)),
+    ...await createTlsMeasurements(provider),
+    ...await createScenarios(provider),
     ...await Promise.all(CONNECTION_CURVE.map((at) =>
       throughput(provider, PLAIN, {
         name: "connections",
@@ -289,7 +271,9 @@ export async function createMeasurements(
       })
     )),
   ];
-  return all.filter(({ name }) => names.has(name));
+  // These two are derived from the readings of paced streams.
+  const isPaced = names.has("delay") || names.has("paced-setup");
+  return all.filter(({ name }) => names.has(name) || (name === "paced" && isPaced));
 }
 
 /** Plain throughput with and without log and metrics. */

@@ -13,13 +13,23 @@ export const MEASUREMENTS = [
   "large-many",
   "conversation",
   "paced",
+  "paced-setup",
   "paced-alone",
   "delay",
   "connections",
+  "tls",
+  "tls-streamed",
+  "tls-single",
+  "tls-first",
+  "key-flood",
+  "head-of-line",
+  "argument-deltas",
+  "session-replay",
   "quiet",
   "memory",
   "keys",
   "observers",
+  "workers",
 ] as const;
 export type MeasurementName = (typeof MEASUREMENTS)[number];
 

@@ -1,13 +1,16 @@
 /*
  * The caller that measures latency. Prints one line of JSON; times are microseconds.
  *
- *   probe PORT SECONDS REQUEST_FILE [EXPECTED_FILE]
+ *   probe PORT SECONDS REQUEST_FILE EXPECTED_FILE|- [AUTHORITY_FILE]
  *
  * REQUEST_FILE contains a whole HTTP request. It is sent repeatedly over one connection, and the time to the first byte
  * of the body and to the last is measured. The body must equal EXPECTED_FILE; without that file it must end as a stream
- * or as JSON does.
+ * or as JSON does. With AUTHORITY_FILE the connection uses TLS, and the certificate must be of that authority.
  */
 #include "answer.h"
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <signal.h>
 
 enum { READ_BYTES = 262144 };
 
@@ -56,17 +59,49 @@ static bool is_right(const Answer *answer) {
 
 static char buffer[READ_BYTES];
 
+static SSL_CTX *tls_context;
+static SSL *tls; /* NULL without TLS */
+
+static void prepare_tls(const char *authority) {
+  tls_context = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_verify(tls_context, SSL_VERIFY_PEER, NULL);
+  if (SSL_CTX_load_verify_locations(tls_context, authority, NULL) == 1) return;
+  ERR_print_errors_fp(stderr);
+  exit(2);
+}
+
+static int dial(int port) {
+  int fd = open_connection(port, 0);
+  if (tls_context == NULL) return fd;
+  SSL_free(tls);
+  tls = SSL_new(tls_context);
+  SSL_set_tlsext_host_name(tls, "localhost");
+  SSL_set_fd(tls, fd);
+  if (SSL_connect(tls) == 1) return fd;
+  ERR_print_errors_fp(stderr);
+  exit(2);
+}
+
+static void send_all(int fd, const char *request, size_t length) {
+  if (tls == NULL) send_request(fd, request, length);
+  else SSL_write(tls, request, (int)length); /* the whole, because the socket blocks */
+}
+
+static ssize_t receive(int fd) {
+  return tls == NULL ? recv(fd, buffer, sizeof buffer, 0) : SSL_read(tls, buffer, sizeof buffer);
+}
+
 static int measure_latency(int port, double seconds, const char *request, size_t length) {
   static Answer answer;
   uint64_t *firsts = NULL;
   size_t count = 0, wrong = 0, room = 0;
-  answer.fd = open_connection(port, 0);
+  answer.fd = dial(port);
   for (uint64_t end = now() + (uint64_t)(seconds * 1e9); now() < end;) {
     reset(&answer);
     uint64_t started = now();
-    send_request(answer.fd, request, length);
+    send_all(answer.fd, request, length);
     while (answer.state != AT_END && answer.state != BROKEN) {
-      ssize_t got = recv(answer.fd, buffer, sizeof buffer, 0);
+      ssize_t got = receive(answer.fd);
       if (got > 0) feed(&answer, buffer, (size_t)got);
       else answer.state = got == 0 && answer.state == UNTIL_CLOSE ? AT_END : BROKEN;
     }
@@ -74,7 +109,7 @@ static int measure_latency(int port, double seconds, const char *request, size_t
     if (!is_right(&answer)) wrong++;
     if (answer.state == BROKEN) {
       close(answer.fd);
-      answer.fd = open_connection(port, 0);
+      answer.fd = dial(port);
       continue;
     }
     if (count == room) firsts = realloc(firsts, (room = room * 2 + 65536) * sizeof *firsts);
@@ -90,9 +125,11 @@ static int measure_latency(int port, double seconds, const char *request, size_t
 }
 
 int main(int count, char **arguments) {
-  if (count < 4) return fprintf(stderr, "usage: probe PORT SECONDS REQUEST_FILE [EXPECTED_FILE]\n"), 2;
+  if (count < 5) return fprintf(stderr, "usage: probe PORT SECONDS REQUEST_FILE EXPECTED_FILE|- [AUTHORITY_FILE]\n"), 2;
+  signal(SIGPIPE, SIG_IGN); /* SSL_write has no MSG_NOSIGNAL */
   size_t length;
   char *request = read_file(arguments[3], &length);
-  if (count > 4) expected = read_file(arguments[4], &expected_length);
+  if (count > 5) prepare_tls(arguments[5]);
+  if (strcmp(arguments[4], "-") != 0) expected = read_file(arguments[4], &expected_length);
   return measure_latency(atoi(arguments[1]), atof(arguments[2]), request, length);
 }

@@ -16,7 +16,7 @@ function toText3({ median, min, max }: Spread): string {
   return `${toFigure(median).padStart(9)}  ${`(${toFigure(min)}..${toFigure(max)})`.padEnd(20)}`;
 }
 
-function toDetails({ details }: Row): string {
+function toDetails({ details, answers }: Row): string {
   const shown: readonly [string, string, string][] = [
     ["cpuUs", "cpu", "µs"],
     ["p99Us", "p99", "µs"],
@@ -29,6 +29,10 @@ function toDetails({ details }: Row): string {
     const value = details[key];
     return value === undefined ? [] : [`${label} ${toFigure(value)} ${unit}`];
   });
+  if (answers !== undefined) {
+    const count = answers.count.toLocaleString("en");
+    texts.push(answers.wrong === 0 ? `all ${count} right` : `${answers.wrong} of ${count} WRONG`);
+  }
   if (details.busy !== undefined) texts.push(`core ${(details.busy * 100).toFixed(0)} % busy`);
   return texts.join(", ");
 }
@@ -37,7 +41,9 @@ function toRowLine(row: Row, name: Result["name"], width: number): string {
   const notes = [toDetails(row)].filter((text) => text !== "");
   const goal = name === "memory" || name === "quiet" ? goalFor(name, row.subject) : undefined;
   if (goal !== undefined) {
-    notes.push(`goal ${toText(goal)}: ${isWithin(row.spread.median, goal) ? "met" : "MISSED"}`);
+    notes.push(
+      `goal ${toText(goal)}: ${isWithin({ value: row.spread.median }, goal) ? "met" : "MISSED"}`,
+    );
   }
   if (row.isNoisy) notes.push(`NOISY: others had ${(row.foreign * 100).toFixed(0)} % of its core`);
   for (const objection of row.objections) notes.push(`NOT QUOTABLE: ${objection}`);

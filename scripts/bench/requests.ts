@@ -2,6 +2,7 @@
 import { Buffer } from "node:buffer";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { CACHE } from "./machine.ts";
 
 /** Characters of a large body's text: with escapes and brackets, the body is 1 MB. */
@@ -28,6 +29,12 @@ export interface Load {
   /** The name of its files. */
   readonly name: string;
   readonly body: string;
+  /** The bodies of an agent's session, in turn; `body` is the first. None contains a line feed. */
+  readonly bodies?: readonly string[];
+  /** Gateway keys of its calls, in turn, instead of the callers' key. */
+  readonly keys?: readonly string[];
+  /** True if every call must be refused with 401. */
+  readonly isRefused?: boolean;
   /** True if its answer contains the time, so that all answers differ. */
   readonly isTimed?: boolean;
 }
@@ -86,7 +93,14 @@ function toTurn(index: number): object {
 
 /** About 160 bytes, answered immediately. */
 export const PLAIN: Load = { name: "plain", body: bodyOf({ max_tokens: 64 }) };
-/** The same, answered with 20 events. */
+/** The same, answered with about 2 kB. */
+export const TEXT: Load = { name: "text", body: bodyOf({ user: "bytes=1800" }) };
+/** A stream of about 2 kB: ten events, one every millisecond. */
+export const TEXT_STREAM: Load = {
+  name: "text-stream",
+  body: bodyOf({ stream: true, user: "events=10 interval_us=1000" }),
+};
+/** The same as `PLAIN`, answered with 20 events. */
 export const STREAMED: Load = { name: "streamed", body: bodyOf({ stream: true }) };
 /** A stream with an event every millisecond. */
 export const SPACED_STREAM: Load = { name: "spaced", body: bodyOf({ stream: true, user: SPACED }) };
@@ -131,6 +145,39 @@ export const CONVERSATION: Load = {
   }),
 };
 
+/** Turns of an agent's session, and messages that each turn adds: about 20 kB. */
+const SESSION_TURNS = 20;
+const MESSAGES_A_TURN = 20;
+const sessionBodies = Array.from({ length: SESSION_TURNS }, (_, turn) =>
+  JSON.stringify({
+    stream: true,
+    model: "stand-in",
+    messages: Array.from({ length: (turn + 1) * MESSAGES_A_TURN }, (_, index) => toTurn(index)),
+  }));
+/** An agent's session: each body has all messages of the one before. Every answer is a stream. */
+export const SESSION: Load = {
+  name: "session",
+  body: sessionBodies[0] as string,
+  bodies: sessionBodies,
+};
+
+/** Events of a stream of {@link DELTAS}. */
+export const DELTA_EVENTS = 2000;
+/** A stream of many tiny parts of the arguments of a tool call. */
+export const DELTAS: Load = {
+  name: "deltas",
+  body: bodyOf({ stream: true, user: `deltas=${DELTA_EVENTS}` }),
+};
+
+/** Unknown keys of a flood. */
+const FLOOD_KEYS = 20_000;
+
+/** Plain calls with many different keys of the gateway's form, none of which the gateway has. */
+export function toKeyFlood(): Load {
+  const keys = Array.from({ length: FLOOD_KEYS }, () => generateGatewayKey());
+  return { ...PLAIN, name: "key-flood", keys, isRefused: true };
+}
+
 /**
  * A stream that lasts longer than any measurement.
  *
@@ -155,6 +202,8 @@ export interface LoadFiles {
   readonly request: string;
   /** The provider's answer. */
   readonly expected: string;
+  /** Gateway keys, one a line. */
+  readonly keys: string;
 }
 
 /**
@@ -174,14 +223,20 @@ export function writeLoad(
   const directory = join(CACHE, "load");
   mkdirSync(directory, { recursive: true });
   const stem = join(directory, `${load.name}-${name.replaceAll(/\W+/g, "-")}`);
-  const files = { body: `${stem}.body`, request: `${stem}.request`, expected: `${stem}.expected` };
+  const files = {
+    body: `${stem}.body`,
+    request: `${stem}.request`,
+    expected: `${stem}.expected`,
+    keys: `${stem}.keys`,
+  };
   const fields = {
     ...headers,
     "content-type": "application/json",
     "content-length": Buffer.byteLength(load.body),
   };
   const head = Object.entries(fields).map(([field, value]) => `${field}: ${value}\r\n`).join("");
-  writeFileSync(files.body, load.body);
+  writeFileSync(files.body, (load.bodies ?? [load.body]).join("\n"));
+  if (load.keys !== undefined) writeFileSync(files.keys, load.keys.join("\n"));
   writeFileSync(files.request, `POST /v1/chat/completions HTTP/1.1\r\n${head}\r\n${load.body}`);
   writeFileSync(files.expected, expected);
   return files;

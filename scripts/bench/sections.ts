@@ -1,7 +1,8 @@
 /** The sections of a run: each starts the processes that it measures, and stops them. */
 import { checkAll } from "./correctness/section.ts";
 import type { Correctness } from "./correctness/checks.ts";
-import { asSubject, type Provider } from "./load.ts";
+import { asSubject, type Provider, upstreamOf } from "./load.ts";
+import { deriveAll } from "./derived.ts";
 import { readRss } from "./machine.ts";
 import {
   byCpu,
@@ -10,7 +11,6 @@ import {
   createObserverMeasurement,
   KEY_CURVE,
   type Measurement,
-  toDelays,
 } from "./measurements.ts";
 import type { MeasurementName } from "./names.ts";
 import type { Options } from "./options.ts";
@@ -59,7 +59,7 @@ export interface Run extends Options {
  */
 export function checkCorrectness(run: Run, subjects: readonly Subject[]): Promise<Correctness[]> {
   return checkAll(
-    subjects.filter(({ isFloor, isOld }) => isFloor !== true && (isOld !== true || isAlone(run))),
+    subjects.filter(({ isFloor, isOld, isTls }) => !isFloor && !isTls && (!isOld || isAlone(run))),
   );
 }
 
@@ -89,7 +89,7 @@ const isAlone = ({ runtimes }: Options): boolean =>
   !runtimes.some(({ runsTypeScript }) => runsTypeScript);
 
 /** The runtimes for measurements without a goal for old versions. */
-const newRuntimes = (options: Options): Options["runtimes"] =>
+export const newRuntimes = (options: Options): Options["runtimes"] =>
   options.runtimes.filter(({ runsTypeScript }) => runsTypeScript || isAlone(options));
 
 /** Compares the gateway with few keys and with many. */
@@ -182,12 +182,16 @@ export async function measureAgainst(other: string, run: Run): Promise<void> {
   const all = measurements.map((each) => each.isThroughput ? byCpu(each) : each);
   for (const runtime of runtimes) {
     const base = `previous ${runtime.label}`;
-    const pair = [
-      { ...gatewayOn(runtime, other, KEYS), name: base },
-      { ...gatewayOn(runtime, file, KEYS), name: `this ${runtime.label}`, base },
-    ];
-    for (const result of await measurePair(pair, all, { provider, starts, effort })) {
-      run.conclude(result);
+    for (const isTls of [false, true]) {
+      const alike = all.filter((each) => (each.isTls ?? false) === isTls);
+      if (alike.length === 0) continue;
+      const pair = [
+        { ...gatewayOn(runtime, other, KEYS, { isTls }), name: base },
+        { ...gatewayOn(runtime, file, KEYS, { isTls }), name: `this ${runtime.label}`, base },
+      ];
+      for (const result of await measurePair(pair, alike, { provider, starts, effort })) {
+        run.conclude(result);
+      }
     }
   }
 }
@@ -199,24 +203,50 @@ export function subjectsFor(
   options: Options,
 ): readonly Subject[] {
   const { isLong = false, hasFloor = false, hasOld = isAlone(options) } = measurement;
-  return subjects.filter(({ isExact, isFloor = false, isOld = false }) =>
-    (isExact || !isLong) && (!isFloor || hasFloor) && (!isOld || hasOld)
-  );
+  const { isTls = false, needsKeys = false } = measurement;
+  return subjects.filter((subject) => {
+    const { isExact, isFloor = false, isOld = false } = subject;
+    const isFor = (isExact || !isLong) && (!isFloor || hasFloor) && (!isOld || hasOld);
+    const hasKey = !needsKeys || "gateway-auth" in subject.headers("");
+    return isFor && hasKey && (subject.isTls ?? false) === isTls;
+  });
 }
 
-/** Runs all measurements that alternate between running subjects. */
+/** Runs the measurements that alternate between running subjects, with or without TLS. */
 export async function measureAll(run: Run, subjects: readonly Subject[]): Promise<void> {
-  const { provider, names, curve } = run;
-  const measurements = await createMeasurements(provider, names, curve);
-  if (measurements.length === 0 && !names.has("memory")) return;
+  const { names } = run;
+  const measurements = await createMeasurements(run.provider, names, run.curve);
+  const [overTls, plain] = [true, false].map((wanted) =>
+    measurements.filter(({ isTls = false }) => isTls === wanted)
+  ) as [Measurement[], Measurement[]];
+  if (plain.length > 0 || names.has("memory")) {
+    await measureTogether(run, subjects.filter(({ isTls }) => isTls !== true), plain);
+  }
+  if (overTls.length > 0) {
+    await measureTogether(run, subjects.filter(({ isTls }) => isTls === true), overTls);
+  }
+}
+
+/** Starts all subjects, runs the measurements, and stops the subjects. */
+async function measureTogether(
+  run: Run,
+  subjects: readonly Subject[],
+  measurements: readonly Measurement[],
+): Promise<void> {
+  const { provider } = run;
+  const hasMemory = run.names.has("memory") && !subjects.some(({ isTls }) => isTls);
+  const needed = new Set(measurements.flatMap((each) => subjectsFor(each, subjects, run)));
   const running: RunningSubject[] = [];
   try {
-    for (const subject of subjects) running.push(await startSubject(subject, provider.url));
+    for (const subject of subjects) {
+      if (!hasMemory && !needed.has(subject)) continue;
+      running.push(await startSubject(subject, upstreamOf(subject, provider)));
+    }
     for (const measurement of measurements) {
       const wanted = subjectsFor(measurement, subjects, run);
       await measureOne(measurement, running.filter(({ subject }) => wanted.includes(subject)), run);
     }
-    if (names.has("memory")) {
+    if (hasMemory) {
       const figures = running.map(({ name, process: { pid } }) => ({
         subject: name,
         readings: [readRss(pid) / 1e6],
@@ -238,6 +268,5 @@ async function measureOne(
   const withProvider = measurement.isThroughput ? [asSubject(run.provider), ...subjects] : subjects;
   const all = await takeTurns(measurement, withProvider, run.effort);
   run.conclude(conclude(measurement, all));
-  const delays = toDelays(measurement, all);
-  if (delays !== undefined) run.conclude(conclude(...delays));
+  for (const derived of deriveAll(measurement, all)) run.conclude(conclude(...derived));
 }

@@ -1,7 +1,7 @@
 /** Runs the readings alternately, and decides which of them can be quoted. */
 import { type Goal, goalFor, isWithin } from "./goals.ts";
-import { asSubject, type Provider, type Reading } from "./load.ts";
-import type { Measurement } from "./measurements.ts";
+import { asSubject, type Provider, type Reading, upstreamOf } from "./load.ts";
+import { type Measurement, THROUGHPUT } from "./measurements.ts";
 import type { MeasurementName } from "./names.ts";
 import { comparePairs, type Spread, toSpread } from "./statistics.ts";
 import { type RunningSubject, startSubject, type Subject } from "./subjects.ts";
@@ -19,6 +19,14 @@ const MIN_CONNECTIONS = 8;
  */
 const MAX_FOREIGN = 0.05;
 
+/** Measurements that count events, but wrong streams. */
+const COUNTS_EVENTS: ReadonlySet<MeasurementName> = new Set([
+  "paced",
+  "paced-alone",
+  "paced-setup",
+  "delay",
+]);
+
 /** One subject's figures. */
 export interface Row {
   readonly subject: string;
@@ -26,6 +34,8 @@ export interface Row {
   readonly readings: readonly number[];
   /** Medians of the further figures. */
   readonly details: Readonly<Record<string, number>>;
+  /** The number of all answers and of wrong ones, in the warm-up too; for timed figures. */
+  readonly answers?: { readonly count: number; readonly wrong: number };
   /** Reasons why it must not be quoted; empty if it can be. */
   readonly objections: readonly string[];
   /** Median share of the time in which other processes used its core. */
@@ -114,6 +124,8 @@ export interface Series {
   readonly name: string;
   readonly base?: string | undefined;
   readonly readings: Reading[];
+  /** The number of all answers, in the warm-up too. */
+  count: number;
   wrong: number;
   example?: string;
 }
@@ -136,10 +148,12 @@ export async function takeTurns(
     name: subject.name,
     base: subject.subject.base,
     readings: [],
+    count: 0,
     wrong: 0,
   }));
   const take = async (series: Series, duration: number): Promise<Reading> => {
     const reading = await measurement.measure(series.subject, duration);
+    series.count += reading.count;
     series.wrong += reading.wrong;
     if (reading.example !== undefined) series.example ??= reading.example;
     return reading;
@@ -168,6 +182,7 @@ function joinStarts(starts: readonly (readonly Series[])[]): Series[] {
     return {
       ...first,
       readings: all.flatMap(({ readings }) => readings),
+      count: all.reduce((sum, { count }) => sum + count, 0),
       wrong: all.reduce((sum, { wrong }) => sum + wrong, 0),
       ...(example !== undefined && { example }),
     };
@@ -179,7 +194,7 @@ function medianOf(readings: readonly Reading[], get: (reading: Reading) => numbe
 }
 
 function toRow(
-  { subject, name, readings, wrong, example }: Series,
+  { subject, name, readings, count, wrong, example }: Series,
   measurement: Measurement,
   top: number,
 ): Row {
@@ -215,6 +230,7 @@ function toRow(
     spread,
     readings: readings.map(({ value }) => value),
     details,
+    ...(!COUNTS_EVENTS.has(measurement.name) && { answers: { count, wrong } }),
     objections,
     foreign,
     isNoisy: !isReference && foreign > MAX_FOREIGN,
@@ -231,15 +247,19 @@ function toComparison(
   const isRatio = measurement.compare === "ratio";
   const spread = comparePairs(valuesOf(series), valuesOf(base), (a, b) => isRatio ? a / b : a - b);
   const cpuOf = ({ details }: Reading) => details.cpuUs ?? NaN;
-  const goal = goalFor(measurement.name, series.subject.name);
+  const goal = goalFor(measurement.name, series.subject.name, measurement.at);
+  const reached = {
+    own: rows.get(series.name)?.spread.median ?? NaN,
+    peer: rows.get(goal?.below ?? "")?.spread.median,
+  };
   const byCpu = comparePairs(valuesOf(series, cpuOf), valuesOf(base, cpuOf), (a, b) => b / a);
   const compared = measurement.isByCpu === true ? byCpu : spread;
   return {
     subject: series.name,
     base: base.name,
     spread,
-    ...(isRatio && { byCpu }),
-    ...(goal && { goal, isMet: isWithin(compared.median, goal) }),
+    ...(isRatio && measurement.unit === THROUGHPUT && { byCpu }),
+    ...(goal && { goal, isMet: isWithin({ ...reached, value: compared.median }, goal) }),
     isQuotable: [series, base].every(({ name }) => rows.get(name)?.objections.length === 0),
   };
 }
@@ -283,7 +303,9 @@ export async function measurePair(
   for (let start = 0; start < starts; start++) {
     const running: RunningSubject[] = [];
     try {
-      for (const subject of pair) running.push(await startSubject(subject, provider.url));
+      for (const subject of pair) {
+        running.push(await startSubject(subject, upstreamOf(subject, provider)));
+      }
       for (const [index, measurement] of measurements.entries()) {
         const reference = measurement.isThroughput ? [asSubject(provider)] : [];
         all[index]?.push(await takeTurns(measurement, [...reference, ...running], effort));

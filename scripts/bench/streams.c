@@ -8,7 +8,8 @@
  * waits for SETTLE_SECONDS and measures for SECONDS: the processor time of all threads of PID, the events that are read
  * in that time, and their delays, each from the event's "t" (when the provider sent it, CLOCK_MONOTONIC in nanoseconds)
  * to the return of the receive that read it. The provider keeps its pace regardless of the callers, so a delayed event
- * visibly delays the events after it. A stream that ends before its time, or that has fewer than EVENTS_A_SECOND, is
+ * visibly delays the events after it. The processor time and the events since before the first stream was opened are
+ * printed too ("all"). A stream that ends before its time, or that has fewer than EVENTS_A_SECOND, is
  * wrong. `quiet` opens streams, each from one of several source addresses, waits for the first event of each, prints its
  * line, and keeps the streams open until its stdin ends.
  */
@@ -160,6 +161,7 @@ static int measure_paced(int port, const char *request, size_t length, char **ar
   double rate = atof(arguments[1]), settle = atof(arguments[2]), seconds = atof(arguments[3]);
   const char *pid = arguments[4];
   int poller = epoll_create1(EPOLL_CLOEXEC);
+  uint64_t all_cpu = read_cpu(pid), all_events = 0;
   Answer **answers = open_streams(poller, port, request, length, count, false);
   listen_until(poller, answers, now() + (uint64_t)(settle * 1e9), 0);
   uint64_t busy_before[2] = {0}, busy_after[2] = {0}, *seen = calloc(count, sizeof *seen);
@@ -169,16 +171,18 @@ static int measure_paced(int port, const char *request, size_t length, char **ar
   is_measuring = true;
   listen_until(poller, answers, started + (uint64_t)(seconds * 1e9), 0);
   is_measuring = false;
+  all_cpu = read_cpu(pid) - all_cpu;
   cpu = read_cpu(pid) - cpu;
   double elapsed = (double)(now() - started);
   read_cores(busy_after);
   for (size_t index = 0; index < count; index++) {
     double events = (double)(answers[index]->events - seen[index]);
     if (!is_open(answers[index]) || events < rate * seconds * 0.9 - 1) wrong++;
+    all_events += answers[index]->events;
     close(answers[index]->fd);
   }
-  printf("{\"events\":%lu,\"wrong\":%zu,\"seconds\":%.6f,\"cpuNs\":%lu,\"coreBusy\":%.4f,\"loadBusy\":%.4f,", event_count, wrong,
-         elapsed / 1e9, cpu, (double)(busy_after[0] - busy_before[0]) * 1e7 / elapsed, (double)(busy_after[1] - busy_before[1]) * 1e7 / elapsed);
+  printf("{\"allEvents\":%lu,\"allCpuNs\":%lu,\"events\":%lu,\"wrong\":%zu,\"seconds\":%.6f,\"cpuNs\":%lu,\"coreBusy\":%.4f,\"loadBusy\":%.4f,", all_events, all_cpu, event_count,
+         wrong, elapsed / 1e9, cpu, (double)(busy_after[0] - busy_before[0]) * 1e7 / elapsed, (double)(busy_after[1] - busy_before[1]) * 1e7 / elapsed);
   printf("\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"p999\":%.1f,\"p9999\":%.1f,\"max\":%.1f}\n", percentile(0.5), percentile(0.9),
          percentile(0.99), percentile(0.999), percentile(0.9999), (double)delay_max / 1000.0);
   return 0;

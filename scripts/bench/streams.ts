@@ -22,6 +22,9 @@ export function toExtraSeconds(streams: number): number {
 
 /** The output of `streams paced`; delays in microseconds. */
 interface PacedReport {
+  /** Events and processor time since before the first stream was opened. */
+  readonly allEvents: number;
+  readonly allCpuNs: number;
   readonly events: number;
   readonly wrong: number;
   readonly seconds: number;
@@ -60,17 +63,30 @@ export async function measurePaced(
   const counts = [streams, rate, SETTLE_SECONDS, seconds, subject.process.pid].map(String);
   const output = await run(
     [join(CACHE, "streams"), "paced", String(subject.port), files.request, ...counts],
-    streams / OPENED_A_SECOND + SETTLE_SECONDS + seconds + GRACE_SECONDS,
-  );
+    2 * streams / OPENED_A_SECOND + SETTLE_SECONDS + seconds + GRACE_SECONDS,
+  ).catch((error: Error) => error);
   // Otherwise they would close during the turn of another subject.
   await new Promise((resolve) => setTimeout(resolve, REST_MS));
-  const report: PacedReport = JSON.parse(output);
+  if (output instanceof Error) return toFailure(streams, output);
+  return toReading(JSON.parse(output), streams);
+}
+
+/** The reading of a subject that is too slow for so many streams: all of them are wrong. */
+function toFailure(streams: number, { message }: Error): Reading {
+  const usage = { cpuNs: 0, coreBusy: 0, foreign: 0, loadBusy: 0 };
+  return { value: NaN, details: {}, wrong: streams, example: message, count: 0, usage };
+}
+
+function toReading(report: PacedReport, streams: number): Reading {
   const { events, wrong, cpuNs, coreBusy, loadBusy } = report;
+  const withSetupUs = report.allCpuNs / 1000 / Math.max(1, report.allEvents);
   const cpuUs = cpuNs / 1000 / Math.max(1, events);
   return {
     value: cpuUs,
     details: {
       cpuUs,
+      withSetupUs,
+      eventsPerStream: report.allEvents / streams,
       p50Ms: report.p50 / 1000,
       p90Ms: report.p90 / 1000,
       p99Ms: report.p99 / 1000,

@@ -1,19 +1,20 @@
-/** The measured processes in front of the provider: bare proxies, the gateway, and its peers. */
+/** The measured processes in front of the provider: bare proxies and the gateway. */
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { request } from "node:http";
-import { join, resolve } from "node:path";
+import { readFileSync } from "node:fs";
+import * as http from "node:http";
+import * as https from "node:https";
+import { join } from "node:path";
 import { buildSync } from "esbuild";
 import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
+import { makeCertificates, TLS_HOST } from "./certificates.ts";
 import {
   GATEWAY_KEY,
   HOST,
   type LimitKind,
-  LIMITS,
   UPSTREAM_KEY,
   writeGatewayConfig,
 } from "./gateway_config.ts";
-import { CACHE, CORES, findPort, start, type Started } from "./machine.ts";
+import { CACHE, CORES, type Cores, findPort, start, type Started } from "./machine.ts";
 import { PLAIN } from "./requests.ts";
 
 /** Milliseconds until a process must give its first correct answer, and between two attempts. */
@@ -21,12 +22,6 @@ const READY_MS = 60_000;
 const LOOK_MS = 2;
 /** Bun's fetch makes 256 calls at once by default; the gateway does not use it. */
 const BUN_CAP = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
-/**
- * Portkey's gateway, as published on npm; never a dependency. This version answers every stream
- * with a 500 ("TypeError: immutable" in its log), on Node 20 and 26.
- */
-const PORTKEY = { name: "@portkey-ai/gateway", version: "1.15.2" };
-
 /** A process that can be started and measured. */
 export interface Subject {
   /** Such as `bare bun`, `gateway node 26`, `nginx`. */
@@ -42,6 +37,10 @@ export interface Subject {
   readonly isFloor?: boolean;
   /** True if its runtime is an old one. It is then measured only if there is a goal. */
   readonly isOld?: boolean;
+  /** True if it serves https and calls the provider over https. */
+  readonly isTls?: boolean;
+  /** Its cores, if it has not only its own. */
+  readonly cores?: Cores;
   /** True if it is the load generator and provider alone, as the reference for the others. */
   readonly isReference?: boolean;
   /** The same process with a limit that callers reach, if it supports such a limit. */
@@ -68,8 +67,11 @@ export interface RunningSubject {
   readonly heated: Set<string>;
 }
 
-const credentials = { "host": HOST, "authorization": `Bearer ${UPSTREAM_KEY}` };
-const bothCredentials = { ...credentials, "gateway-auth": `Bearer ${GATEWAY_KEY}` };
+type Headers = Readonly<Record<string, string>>;
+
+/** Headers of callers with the key for the provider, and with both keys. */
+export const credentials: Headers = { "host": HOST, "authorization": `Bearer ${UPSTREAM_KEY}` };
+export const bothCredentials: Headers = { ...credentials, "gateway-auth": `Bearer ${GATEWAY_KEY}` };
 
 const RUN: Readonly<Record<RuntimeOnMachine["kind"], readonly string[]>> = {
   bun: ["run"],
@@ -96,6 +98,7 @@ export function selectRuntimes(names: readonly string[] | undefined): RuntimeOnM
 export function serverOn(
   folder: "bare" | "floor",
   { label, kind, command, runsTypeScript }: RuntimeOnMachine,
+  isTls: boolean = false,
 ): Subject {
   const source = join("scripts", "bench", folder, `${kind}.ts`);
   return {
@@ -103,12 +106,24 @@ export function serverOn(
     ...(folder === "floor" && { base: `bare ${label}`, isFloor: true }),
     isExact: true,
     isOld: !runsTypeScript,
+    isTls,
     headers: () => credentials,
     command: (port, upstream) => ({
       command: [command, ...RUN[kind], runsTypeScript ? source : toJavaScript(source)],
-      env: { PORT: String(port), UPSTREAM: upstream, ...BUN_CAP },
+      env: {
+        PORT: String(port),
+        UPSTREAM: upstream,
+        ...BUN_CAP,
+        ...(isTls && toTlsVariables()),
+      },
     }),
   };
+}
+
+/** The variables of a bare server over TLS. Each runtime has its own name for authorities. */
+function toTlsVariables(): Record<string, string> {
+  const { ca, cert, key } = makeCertificates();
+  return { CERT: cert, KEY: key, NODE_EXTRA_CA_CERTS: ca, DENO_CERT: ca };
 }
 
 /**
@@ -135,17 +150,19 @@ function toJavaScript(source: string): string {
  * @param file Path of the one file
  * @param keys The number of gateway keys
  * @param options The number of the provider's addresses, and the limit that callers reach; or all
- * limits, and the Redis that counts them
+ * limits, and the Redis that counts them; whether it uses TLS on both sides; further arguments
  */
 export function gatewayOn(
   runtime: RuntimeOnMachine,
   file: string,
   keys: number,
-  { addresses = 1, limit, limits, redis }: {
+  { addresses = 1, limit, limits, redis, isTls = false, args = [] }: {
     addresses?: number;
     limit?: LimitKind;
     limits?: object;
     redis?: string | undefined;
+    isTls?: boolean;
+    args?: readonly string[];
   } = {},
 ): Subject {
   const { label, kind, command, runsTypeScript } = runtime;
@@ -154,6 +171,7 @@ export function gatewayOn(
     base: `bare ${label}`,
     isExact: true,
     isOld: !runsTypeScript,
+    isTls,
     limited: (limit) => gatewayOn(runtime, file, keys, { addresses, limit }),
     headers: () => bothCredentials,
     command: (port, upstream) => {
@@ -165,133 +183,30 @@ export function gatewayOn(
         limit,
         limits,
         redis,
+        tls: isTls ? makeCertificates() : undefined,
       });
-      return { command: [command, ...RUN[kind], file, "serve", "--config", config] };
+      return { command: [command, ...RUN[kind], file, "serve", "--config", config, ...args] };
     },
   };
 }
 
 /**
- * Replaces every {{name}} in a peer's configuration, and writes it into a new directory.
- * @returns The file and its directory
+ * Makes one plain call. Resolves with the text of a correct answer, or with `undefined`.
+ *
+ * @param port The port on this machine
+ * @param headers Headers in addition to those of the body
+ * @param options The body, and whether the call uses TLS
  */
-function fillIn(
-  source: string,
-  peer: string,
-  values: Readonly<Record<string, string>>,
-): [string, string] {
-  const directory = resolve(CACHE, peer);
-  mkdirSync(directory, { recursive: true });
-  let text = readFileSync(join("scripts", "bench", "bare", source), "utf8");
-  for (const [name, value] of Object.entries({ directory, ...values })) {
-    text = text.replaceAll(`{{${name}}}`, value);
-  }
-  const path = join(directory, source);
-  writeFileSync(path, text);
-  return [path, directory];
-}
-
-/**
- * A peer from a Debian package: the places of its binary, its configuration, and how that
- * configuration sets a limit.
- */
-interface Peer {
-  readonly name: string;
-  readonly binaries: readonly string[];
-  readonly source: string;
-  readonly limits: Readonly<Partial<Record<LimitKind, string>>>;
-  command(binary: string, path: string, directory: string): readonly string[];
-}
-
-const HAPROXY: Peer = {
-  name: "haproxy",
-  binaries: ["/usr/sbin/haproxy", "/usr/bin/haproxy"],
-  source: "haproxy.cfg",
-  limits: {
-    requests: `http-request deny deny_status 429 if { sc_http_req_rate(0) gt ${LIMITS.requests} }`,
-    concurrency: `http-request deny deny_status 429 if { sc_conn_cur(0) gt ${LIMITS.concurrency} }`,
-  },
-  command: (binary, path) => [binary, "-db", "-f", path],
-};
-const NGINX: Peer = {
-  name: "nginx",
-  binaries: ["/usr/sbin/nginx", "/usr/bin/nginx"],
-  source: "nginx.conf",
-  limits: {
-    requests: `limit_req zone=requests burst=${LIMITS.requests - 1} nodelay;`,
-    concurrency: `limit_conn calls ${LIMITS.concurrency};`,
-  },
-  command: (binary, path, directory) => [binary, "-c", path, "-p", directory],
-};
-/** Directive that HAProxy needs before it can count the calls of a key. */
-const HAPROXY_TRACK = "http-request track-sc0 req.fhdr(gateway-auth) table counts\n  ";
-
-function findPeer(peer: Peer, limit?: LimitKind): Subject[] {
-  const { name, binaries, source, limits } = peer;
-  const binary = binaries.find((path) => existsSync(path));
-  if (binary === undefined) return [];
-  const track = name === "haproxy" ? HAPROXY_TRACK : "";
-  return [{
-    name,
-    isExact: true,
-    headers: () => bothCredentials,
-    limited: (kind) => limits[kind] === undefined ? undefined : findPeer(peer, kind)[0],
-    command(port, upstream) {
-      const rule = limit === undefined ? "" : `${track}${limits[limit] ?? ""}`;
-      const values = {
-        port: String(port),
-        upstream: new URL(upstream).host,
-        key: GATEWAY_KEY,
-        limit: rule,
-      };
-      return { command: peer.command(binary, ...fillIn(source, name, values)) };
-    },
-  }];
-}
-
-/** HAProxy, if the machine has it. */
-export const findHaproxy = (): Subject[] => findPeer(HAPROXY);
-/** nginx, if the machine has it. */
-export const findNginx = (): Subject[] => findPeer(NGINX);
-
-/** Portkey's gateway on Node, installed on the first run. */
-export function installPortkey(node: RuntimeOnMachine): Subject {
-  const directory = join(CACHE, "portkey");
-  const home = join(directory, "node_modules", PORTKEY.name);
-  if (!existsSync(home)) {
-    mkdirSync(directory, { recursive: true });
-    writeFileSync(join(directory, "package.json"), "{}\n");
-    const wanted = `${PORTKEY.name}@${PORTKEY.version}`;
-    execFileSync("npm", ["install", "--ignore-scripts", "--prefix", directory, wanted], {
-      timeout: 300_000,
-    });
-  }
-  const { version, bin } = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
-  const program = join(
-    home,
-    typeof bin === "string" ? bin : Object.values(bin as Record<string, string>)[0] ?? "",
-  );
-  return {
-    name: `portkey ${version}`,
-    isExact: false,
-    headers: (upstream) => ({
-      ...credentials,
-      "x-portkey-provider": "openai",
-      "x-portkey-custom-host": `${upstream}/v1`,
-    }),
-    command: (port) => ({ command: [node.command, program, `--port=${port}`, "--headless"] }),
-  };
-}
-
-/** Makes one plain call. Resolves with the text of a correct answer, or with `undefined`. */
 export function callOnce(
   port: number,
   headers: Readonly<Record<string, string>>,
-  body: string = PLAIN.body,
+  { body = PLAIN.body, isTls = false }: { body?: string; isTls?: boolean } = {},
 ): Promise<string | undefined> {
+  const trust = isTls ? { ca: readFileSync(makeCertificates().ca), servername: TLS_HOST } : {};
   return new Promise((resolveCall) => {
     const give = (text?: string) => resolveCall(text);
-    const call = request({
+    const call = (isTls ? https : http).request({
+      ...trust,
       host: "127.0.0.1",
       port,
       method: "POST",
@@ -325,9 +240,13 @@ export async function startSubject(subject: Subject, upstream: string): Promise<
   const port = await findPort();
   const { command, env } = subject.command(port, upstream);
   const begun = performance.now();
-  const running = start(CORES.subject, command, { name: subject.name, ...(env && { env }) });
+  const running = start(subject.cores ?? CORES.subject, command, {
+    name: subject.name,
+    ...(env && { env }),
+  });
   const headers = subject.headers(upstream);
-  while (await callOnce(port, headers) === undefined) {
+  const isTls = subject.isTls === true;
+  while (await callOnce(port, headers, { isTls }) === undefined) {
     if (!running.isRunning() || performance.now() - begun > READY_MS) {
       await running.stop();
       throw new Error(`Cannot start ${subject.name}: it gives no right answer. ${running.log()}`);

@@ -104,8 +104,10 @@ function compareVerdicts(direct: Run, through: Run, isCutting: boolean): string[
 /** Returns all differences, each once. */
 export function compareRuns(direct: Run, through: Run, isCutting: boolean): string[] {
   const requests = through.calls.flatMap((call, at) => compareRequests(call, through.arrived[at]));
-  // A different number of calls is one difference, which the verdict names.
-  const answers = direct.calls.slice(0, through.calls.length).flatMap((call, at) =>
+  // A different number of calls is one difference, which the verdict names. After the first cut an
+  // agent can make other calls.
+  const compared = isCutting ? 1 : through.calls.length;
+  const answers = direct.calls.slice(0, compared).flatMap((call, at) =>
     compareAnswers(call, through.calls[at], isCutting)
   );
   return [...new Set([...requests, ...answers, ...compareVerdicts(direct, through, isCutting)])];

@@ -2,6 +2,7 @@
  * The coding agents that `npm run clients` installs and runs: their versions, and how each is
  * pointed at a provider.
  */
+import { Buffer } from "node:buffer";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
@@ -33,6 +34,8 @@ export interface Agent {
   /** Its file below `node_modules`. A `.js` file runs on Node. */
   readonly file: string;
   readonly interface: Interface;
+  /** True if it packs bodies with zstd. The gateway cannot unpack it on Node 20, and answers 415. */
+  readonly usesZstd?: boolean;
   /** Returns how it is started for a provider at this origin. */
   invoke(origin: string): Invocation;
 }
@@ -59,6 +62,26 @@ const claudeCode: Agent = {
   }),
 };
 
+/** Writes Codex's configuration. @param credential The line that names its credential */
+const codexConfig = (origin: string, name: string, credential: string): string =>
+  [
+    'model = "gpt-5.1-codex"',
+    'model_provider = "stand_in"',
+    "check_for_update_on_startup = false",
+    'chatgpt_base_url = "http://127.0.0.1:9"',
+    "[analytics]",
+    "enabled = false",
+    "[model_providers.stand_in]",
+    `name = "${name}"`,
+    `base_url = "${origin}/v1"`,
+    credential,
+    'wire_api = "responses"',
+    "request_max_retries = 1",
+    "stream_max_retries = 1",
+    `http_headers = { "Gateway-Auth" = "${AUTH}" }`,
+    "",
+  ].join("\n");
+
 const codex: Agent = {
   name: "Codex",
   package: "@openai/codex",
@@ -68,25 +91,52 @@ const codex: Agent = {
   invoke: (origin) => ({
     args: ["exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", PROMPT],
     env: { STAND_IN_KEY: PROVIDER_KEY },
-    files: {
-      ".codex/config.toml": [
-        'model = "gpt-5.1-codex"',
-        'model_provider = "stand_in"',
-        "check_for_update_on_startup = false",
-        "[analytics]",
-        "enabled = false",
-        "[model_providers.stand_in]",
-        'name = "stand-in"',
-        `base_url = "${origin}/v1"`,
-        'env_key = "STAND_IN_KEY"',
-        'wire_api = "responses"',
-        "request_max_retries = 1",
-        "stream_max_retries = 1",
-        `http_headers = { "Gateway-Auth" = "${AUTH}" }`,
-        "",
-      ].join("\n"),
-    },
+    files: { ".codex/config.toml": codexConfig(origin, "stand-in", 'env_key = "STAND_IN_KEY"') },
   }),
+};
+
+/** A token of no issuer, with the claims that Codex reads. It checks no signature. */
+function unsignedToken(claims: object): string {
+  const part = (value: object | string) => Buffer.from(json(value)).toString("base64url");
+  const inAnHour = Math.floor(Date.now() / 1000) + 3600;
+  return [part({ alg: "none" }), part({ exp: inAnHour, ...claims }), part("")].join(".");
+}
+
+/** Codex as it calls after a sign-in with ChatGPT, when it packs its bodies with zstd. */
+const signedInCodex: Agent = {
+  ...codex,
+  name: "Codex, signed in",
+  usesZstd: true,
+  invoke(origin) {
+    const account = {
+      chatgpt_account_id: "account",
+      chatgpt_user_id: "user",
+      chatgpt_plan_type: "plus",
+    };
+    const token = unsignedToken({
+      email: "somebody@example.com",
+      "https://api.openai.com/auth": account,
+    });
+    const auth = {
+      auth_mode: "chatgpt",
+      OPENAI_API_KEY: null,
+      tokens: {
+        id_token: token,
+        access_token: token,
+        refresh_token: "none",
+        account_id: account.chatgpt_account_id,
+      },
+      last_refresh: new Date().toISOString(),
+    };
+    return {
+      ...codex.invoke(origin),
+      env: {},
+      files: {
+        ".codex/config.toml": codexConfig(origin, "OpenAI", "requires_openai_auth = true"),
+        ".codex/auth.json": json(auth),
+      },
+    };
+  },
 };
 
 const opencode: Agent = {
@@ -166,7 +216,7 @@ const qwen: Agent = {
 };
 
 /** All agents. */
-export const AGENTS: readonly Agent[] = [claudeCode, codex, opencode, gemini, qwen];
+export const AGENTS: readonly Agent[] = [claudeCode, codex, signedInCodex, opencode, gemini, qwen];
 
 /** Writes the files of a program's home. */
 export function writeHome(home: string, { files = {} }: Invocation): void {

@@ -2,6 +2,7 @@
 import { Buffer } from "node:buffer";
 import { createServer, type IncomingMessage, request, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { zstdDecompressSync } from "node:zlib";
 import {
   ANSWER_HEADERS,
   answerTo,
@@ -57,6 +58,12 @@ async function arrive(message: IncomingMessage, seen: Seen[]): Promise<Seen> {
   return call;
 }
 
+/** Unpacks the body of a call, if it is packed. */
+function textOf({ headers, body }: Seen): Buffer {
+  const at = headers.findIndex((name) => name.toLowerCase() === "content-encoding");
+  return headers[at + 1] === "zstd" && at >= 0 ? zstdDecompressSync(body) : body;
+}
+
 /** How a stand-in answers. */
 export interface StandInOptions {
   readonly interface: Interface;
@@ -76,7 +83,7 @@ export function startStandIn(options: StandInOptions): Promise<Recorder> {
       response.end('{"error":{"type":"not_found_error","message":"Not here"}}');
       return;
     }
-    const isPlain = isPlainMessage(options.interface, call.body);
+    const isPlain = isPlainMessage(options.interface, textOf(call));
     response.writeHead(200, [
       ...["content-type", isPlain ? "application/json" : "text/event-stream"],
       ...ANSWER_HEADERS[options.interface],
@@ -85,7 +92,7 @@ export function startStandIn(options: StandInOptions): Promise<Recorder> {
       response.end(plainMessage());
       return;
     }
-    const events = answerTo(options.interface, call.body);
+    const events = answerTo(options.interface, textOf(call));
     if (!options.isCutting) {
       response.end(events.join(""));
       return;

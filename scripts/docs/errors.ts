@@ -12,10 +12,14 @@ import { toTable } from "./parts.ts";
  */
 export const IN_STREAM: readonly string[] = [
   "upstream_stream_truncated",
+  "upstream_first_event_timeout",
   "upstream_idle_timeout",
   "upstream_disconnected",
   "upstream_timeout",
   "gateway_draining",
+  "exchange_lost",
+  "exchange_stopped",
+  "run_stopped",
 ];
 /** Errors that occur only in a stream. */
 const ONLY_IN_STREAM = ["upstream_stream_truncated"];
@@ -26,6 +30,16 @@ function toMarkdown(message: string): string {
 }
 
 const entries = Object.entries(ERRORS) as [string, ErrorSpec][];
+
+const ABOUT_ERRORS =
+  "`param` is the header or the field at fault. A message can go on after a colon, for example with the\n" +
+  "limit that is reached. `retry` states whether the same call can be sent again:";
+const ABOUT_RETRIES = [
+  "`yes`: at once. It is not billed twice. The answer has `x-should-retry: true`.",
+  "`later`: the same, but after the seconds in `retry-after`.",
+  "`no`: it would fail again, or could be billed a second time. The answer has\n" +
+  "  `x-should-retry: false`.",
+].map((line) => `- ${line}`).join("\n");
 
 /** @returns By status: errors that callers get before an answer begins */
 export function makeErrors(): string {
@@ -39,7 +53,8 @@ export function makeErrors(): string {
       shouldRetry ? retryAfterS === undefined ? "yes" : "later" : "no",
       toMarkdown(message),
     ]);
-  return toTable(["status", "code", "type", "param", "retry", "message"], rows);
+  const table = toTable(["status", "code", "type", "param", "retry", "message"], rows);
+  return [ABOUT_ERRORS, ABOUT_RETRIES, table].join("\n\n");
 }
 
 /** @returns By status: errors that operators get at the admin listener only */

@@ -18,18 +18,18 @@ const toPath = (path: string): string =>
 
 /** The operations of groups that are on or off by default. */
 function toOperationsTable(isOn: boolean): string {
-  const own = OPERATIONS.filter(({ group, isOwn = false }) =>
-    (isOwn || group !== undefined && GROUPS[group]) === isOn
+  const own = OPERATIONS.filter(({ group, isOfGateway = false }) =>
+    (isOfGateway || group !== undefined && GROUPS[group]) === isOn
   );
   const rows = own.filter(({ name }, index) =>
     own.findIndex((each) => each.name === name) === index
   )
-    .map(({ name, group, model, cost, isOwn = false }) => [
+    .map(({ name, group, model, cost, isOfGateway = false }) => [
       `\`${name}\``,
       own.filter((each) => each.name === name).map(({ method, path }) =>
         `\`${method === "*" ? "" : `${method} `}${toPath(path)}\``
       ).join(" "),
-      isOwn ? "" : `\`${group ?? "all"}\``,
+      isOfGateway ? "" : `\`${group ?? "all"}\``,
       MODELS[model],
       cost === "tokens" ? "yes" : "",
     ]);

@@ -11,7 +11,7 @@ import { toTable } from "./parts.ts";
 /** Makes the table of commands. */
 export function makeCommands(): string {
   return toTable(
-    ["command", "about"],
+    ["command", "effect"],
     COMMAND_NAMES.map((name) => {
       const { operand, text } = specOf(name);
       return [`\`sallyport ${[name, operand].filter(Boolean).join(" ")}\``, text];
@@ -19,10 +19,16 @@ export function makeCommands(): string {
   );
 }
 
+/** Words that are no commands without a verb, such as `keys`. */
+const isGroup = (word: string): boolean => COMMAND_NAMES.every((name) => name !== word);
+
 /** Commands and their verbs, in a list; `keys` means all of its verbs. */
 function toList(names: readonly CommandName[]): string {
-  const hasAllVerbs = commandsUnder("keys").every((verb) => names.includes(verb));
-  const short = names.map((name) => hasAllVerbs && name.startsWith("keys ") ? "keys" : name);
+  const short = names.map((name) => {
+    const [word = ""] = name.split(" ");
+    const verbs = isGroup(word) ? commandsUnder(word) : [];
+    return verbs.length > 1 && verbs.every((verb) => names.includes(verb)) ? word : name;
+  });
   return [...new Set(short)].map((name) => `\`${name}\``).join(", ");
 }
 
@@ -38,8 +44,10 @@ function toText(option: OptionName, general: string, commands: readonly CommandN
 /** Makes the table of options. */
 export function makeOptions(): string {
   const rows = Object.entries(OPTIONS) as [OptionName, OptionSpec][];
-  return toTable(
-    ["option", "about", "commands", "variable"],
+  const about =
+    "If an option has another effect for some commands, it is after the names of these commands.";
+  const table = toTable(
+    ["option", "effect", "commands", "variable"],
     rows.map(([name, { value, variable, text }]) => {
       const commands = COMMAND_NAMES.filter((command) => specOf(command).options.includes(name));
       return [
@@ -50,4 +58,5 @@ export function makeOptions(): string {
       ];
     }),
   );
+  return `${about}\n\n${table}`;
 }

@@ -30,19 +30,51 @@ export interface Setting {
   readonly isGroup: boolean;
 }
 
-/** The sections in the order of the page. A path belongs to the last prefix that matches. */
-const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
-  ["", "At the top"],
+/**
+ * The sections in the order of the page, some with sentences above their table. A path belongs to
+ * the last prefix that matches.
+ */
+const SECTIONS: readonly (readonly [prefix: string, title: string, about?: string])[] = [
+  [
+    "",
+    "At the top",
+    "`redis` is a URL, or an object with the settings below: gateways that have the same Redis share\n" +
+    "limits, usage and, if `keys` says so, keys. As a variable: `SALLYPORT_REDIS`. `teams.NAME.limits`\n" +
+    "and `identity[].plans.NAME` have the form of `keys[].limits`.",
+  ],
   ["listen[].", "`listen`: addresses to listen on, by default one: port 8787"],
-  ["providers.NAME.", "`providers.NAME`: at least one"],
-  ["providers.NAME.deadlines.", "`providers.NAME.deadlines`"],
+  [
+    "providers.NAME.",
+    "`providers.NAME`: at least one",
+    "`durable` records answers for callers that ask for it. `limits` has the form of `keys[].limits`. All\n" +
+    "keys together share it.",
+  ],
+  [
+    "providers.NAME.deadlines.",
+    "`providers.NAME.deadlines`",
+    "The longest time for each part of a call to the provider.",
+  ],
   [
     "providers.NAME.headers.",
     "`providers.NAME.headers`: in addition to the headers that are always forwarded",
   ],
-  ["keys[].", "`keys[]`: an `id`, and either `key` or `digest`"],
-  ["keys[].limits.", "`keys[].limits`, and `providers.NAME.limits` in the same form"],
-  ["prices.", "`prices.MODEL`, and `providers.NAME.prices.MODEL` in the same form"],
+  [
+    "keys[].",
+    "`keys[]`: an `id`, and either `key` or `digest`",
+    "`durable` has the form of `providers.NAME.durable`.",
+  ],
+  [
+    "keys[].limits.",
+    "`keys[].limits`, and `providers.NAME.limits` in the same form",
+    "A window begins with its first request.",
+  ],
+  [
+    "prices.",
+    "`prices.MODEL`, and `providers.NAME.prices.MODEL` in the same form",
+    "`MODEL` is the name of a model, with `*` for any characters. Each rate is the price of the amount in\n" +
+    "its row, in `currency`. If a rate is left out, and its row names no other rate, such amounts have no\n" +
+    "price.",
+  ],
   ["attribution.", "`attribution`: headers that name the user, the session and other origins"],
   ["runs.", "`runs`: budgets for the runs of agents"],
   ["limits.", "`limits`: limits of the gateway itself"],
@@ -55,6 +87,8 @@ const SAME_FORM = new RegExp(
   [
     /^providers\.NAME\.(?:limits|prices)\..|^keys\[\]\.metadata\.|^keys\[\]\.previous\./,
     /^prices\.file\..|^prices\.MODEL\.rows\[\]\.rates\..|^prices\.MODEL\.factors\[\]\.when\../,
+    /^teams\.NAME\.(?:limits|upstreamKeys)\..|^keys\[\]\.durable\../,
+    /^identity\[\]\.(?:plans\.|claims\.(?!id\.)\w+\.|admin\.role\.)/,
   ].map(({ source }) => source).join("|"),
 );
 
@@ -111,7 +145,7 @@ const variablesOf = (path: string): string =>
 /** @returns A table for each section */
 export function makeSettings(): string {
   const settings = listSettings().filter(({ description }) => description !== "");
-  return SECTIONS.map(([prefix, title]) => {
+  return SECTIONS.map(([prefix, title, about = ""]) => {
     const own = settings.filter(({ path }) => sectionOf(path) === prefix);
     const rows = own.toSorted((a, b) => rankOf(b, prefix) - rankOf(a, prefix)).map(
       ({ path, default: fallback, isRequired, description }) => [
@@ -124,8 +158,12 @@ export function makeSettings(): string {
     // A list, or an object without a description, has no separate row.
     const whole = prefix.replace(/(?:\[\])?\.$/, "");
     const variables = settings.some(({ path }) => path === whole) ? "" : variablesOf(whole);
-    const head = variables === "" ? `### ${title}` : `### ${title}\n\nAs a variable: ${variables}.`;
-    return `${head}\n\n${toTable(["setting", "about", "default", "variable"], rows)}`;
+    return [
+      `### ${title}`,
+      ...about === "" ? [] : [about],
+      ...variables === "" ? [] : [`As a variable: ${variables}.`],
+      toTable(["setting", "meaning", "default", "variable"], rows),
+    ].join("\n\n");
   }).join("\n\n");
 }
 

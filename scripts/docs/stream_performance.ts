@@ -19,14 +19,34 @@ const STREAMS = "scripts/bench/streams.json";
 const NONE = "–";
 const NOT_YET = "Not measured yet.";
 
+/** A row of the table of goals. */
+interface GoalRow {
+  readonly name: Result["name"];
+  readonly text: string;
+  /** The unit of the points of its curve; streams if left out. */
+  readonly points?: string;
+  /** The end of its subjects' names. */
+  readonly suffix?: string;
+}
+
 /** Measurements with goals, in the order of the table. */
-const GOALS: readonly { readonly name: Result["name"]; readonly text: string }[] = [
+const GOALS: readonly GoalRow[] = [
   { name: "paced", text: "processor time of an event" },
+  { name: "paced-setup", text: "processor time of an event with its part of the set-up" },
   { name: "delay", text: "added to the delay of an event, p99.9, ms" },
   { name: "conversation", text: "processor time of a conversation of 1 MB" },
   { name: "streamed", text: "streams of 20 events without a pace, a second" },
   { name: "plain", text: "plain calls, a second" },
+  { name: "connections", text: "plain calls, a second", points: "connections" },
   { name: "quiet", text: "memory of a quiet stream, kB" },
+  { name: "tls", text: "processor time of a plain call over TLS" },
+  { name: "tls-streamed", text: "processor time of a stream of 20 events over TLS" },
+  {
+    name: "workers",
+    text: "plain calls a second of two workers, compared with one process",
+    points: "connections",
+    suffix: ", 2 workers",
+  },
 ];
 const RUNTIMES = ["bun", "deno", "node 26", "node 20"];
 
@@ -58,29 +78,44 @@ function floorOf(result: Result, runtime: string): string {
   return value === undefined || !Number.isFinite(value) ? "" : `, the floor ${toFigure(value)}`;
 }
 
-function cellOf(result: Result, runtime: string): string {
-  const name = `gateway ${runtime}`;
+function cellOf(result: Result, runtime: string, suffix: string): string {
+  const name = `gateway ${runtime}${suffix}`;
   const comparison = comparisonOf(result, name);
   const row = result.rows.find(({ subject }) => subject === name);
   if (row === undefined || row.objections.length > 0) return NONE;
   const value = result.name === "quiet" ? row.spread.median : comparison?.spread.median;
   if (value === undefined || !Number.isFinite(value)) return NONE;
-  const goal = goalFor(result.name, name);
+  const goal = goalFor(result.name, name, result.at);
   if (goal === undefined) return toFigure(value);
+  const peer = result.rows.find(({ subject }) => subject === goal.below)?.spread.median;
   return `${toFigure(value)} (${toText(goal)}: ${
-    isWithin(value, goal) ? "met" : `missed${floorOf(result, runtime)}`
+    isWithin({ value, own: row.spread.median, peer }, goal)
+      ? "met"
+      : `missed${floorOf(result, runtime)}`
   })`;
+}
+
+/** True if a result has a goal on any runtime. */
+const hasGoal = ({ name, at }: Result): boolean =>
+  RUNTIMES.some((runtime) => goalFor(name, `gateway ${runtime}`, at) !== undefined);
+
+/** The cells of a row; runtimes that a result does not have are left to the next one. */
+function cellsOf(results: readonly Result[], suffix: string): string[] {
+  return RUNTIMES.map((runtime) =>
+    results.map((result) => cellOf(result, runtime, suffix)).find((cell) => cell !== NONE) ?? NONE
+  );
 }
 
 /** @returns Each goal, with the result on each runtime */
 export function makeGoals(): string {
   const { results } = readResults();
-  const rows = GOALS.flatMap(({ name, text }) =>
-    results.filter((result) => result.name === name).map((result) => [
-      result.at === undefined ? text : `${text}, ${result.at.toLocaleString("en")} streams`,
-      ...RUNTIMES.map((runtime) => cellOf(result, runtime)),
-    ])
-  );
+  const rows = GOALS.flatMap(({ name, text, points = "streams", suffix = "" }) => {
+    const all = results.filter((result) => result.name === name && hasGoal(result));
+    return Array.from(Map.groupBy(all, ({ at }) => at), ([at, alike]) => [
+      at === undefined ? text : `${text}, ${at.toLocaleString("en")} ${points}`,
+      ...cellsOf(alike, suffix),
+    ]);
+  });
   return toTable(["compared with ten bare lines", "Bun", "Deno", "Node 26", "Node 20"], rows);
 }
 

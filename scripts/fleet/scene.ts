@@ -163,7 +163,7 @@ async function load(
     const member = living[number % living.length];
     const { id, key, mode = "enforce" } = fleet.keys[random.below(fleet.keys.length)] ?? {};
     if (member === undefined || id === undefined || key === undefined) {
-      throw new Error("Cannot call: nobody is left");
+      throw new Error("Cannot call: no gateway is left");
     }
     const content = `call ${number}: ${"abc ".repeat(SHORT + random.below(LONG - SHORT))}`;
     const messages = [{ role: "user", content }];

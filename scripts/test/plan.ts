@@ -9,13 +9,14 @@
  * - `old node` (a Node that cannot run TypeScript), in addition: proves that the one file runs
  *   there
  * - `deno` or `workers` (workerd), also in addition
+ * - `check`: nowhere, because `npm run check` runs the file
  *
  * Files marked `// alone: <why>` measure time and run after all others. Files marked `// long:
- * <why>` spend most of their time waiting and start first. A file that starts programs has a
- * separate process on its runtime. Other files share processes, a few files each, so that their
- * imports are loaded once.
+ * <why>` are the slowest, start first and have a separate process. Other files share processes, a few
+ * files each, so that their imports are loaded once. The cases of a process run one after the
+ * other, so files can share a process also if they start programs.
  */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
@@ -55,6 +56,7 @@ const NAMES: Readonly<Record<string, (target: Target) => boolean>> = {
   node: isNewestNode,
   "old node": ({ runsTypeScript }) => !runsTypeScript,
   workers: ({ isWorkers }) => isWorkers,
+  check: () => false,
 };
 
 /** Every runtime of this machine, and Workers. */
@@ -88,27 +90,38 @@ export function isAlone(file: string): boolean {
   return /^\/\/ alone: /m.test(readFileSync(file, "utf8"));
 }
 
-/** True if a file spends most of its time waiting, and must start first. */
+/** True if a file is among the slowest, and must start first. */
 export function isLong(file: string): boolean {
   return /^\/\/ long: /m.test(readFileSync(file, "utf8"));
 }
 
-const starting = new Map<string, boolean>();
-/** True if a test file, or a module of `tests/` that it imports, starts programs. */
-export function startsPrograms(file: string): boolean {
-  const known = starting.get(file);
-  if (known !== undefined) return known;
-  starting.set(file, false);
-  const text = readFileSync(file, "utf8");
-  const imported = Array.from(
-    text.matchAll(/ from "(\.[^"]+\.ts)";/g),
-    ([, to = ""]) => join(dirname(file), to),
-  );
-  const does = text.includes('"node:child_process"') ||
-    imported.some((each) => each.startsWith("tests/") && startsPrograms(each));
-  starting.set(file, does);
-  return does;
+/**
+ * Returns a function that finds the test files that contain what is sought, or import a module of
+ * `tests/` that does.
+ */
+export function findReaching(sought: RegExp): (file: string) => boolean {
+  const known = new Map<string, boolean>();
+  const reaches = (file: string): boolean => {
+    const before = known.get(file);
+    if (before !== undefined) return before;
+    known.set(file, false);
+    const text = readFileSync(file, "utf8");
+    const imported = Array.from(
+      text.matchAll(/ from "(\.[^"]+\.ts)";/g),
+      ([, to = ""]) => join(dirname(file), to),
+    );
+    const does = sought.test(text) ||
+      imported.some((each) => each.startsWith("tests/") && existsSync(each) && reaches(each));
+    known.set(file, does);
+    return does;
+  };
+  return reaches;
 }
+
+/** True if a test file, or a module of `tests/` that it imports, starts programs. */
+export const startsPrograms: (file: string) => boolean = findReaching(/"node:child_process"/);
+/** True if a test file opens pages in Chromium. */
+const opensPages = findReaching(/"playwright-core"/);
 
 /**
  * Reasons why a file cannot share its process: hooks around all cases there, its memory, its
@@ -119,7 +132,7 @@ const APART = /^(?:before|after)(?:Each|All)\(|memoryUsage|delete process\.env/m
 const MAX_SHARING = 8;
 
 const canShare = (file: string): boolean =>
-  !isAlone(file) && !startsPrograms(file) && !APART.test(readFileSync(file, "utf8"));
+  !isAlone(file) && !isLong(file) && !APART.test(readFileSync(file, "utf8"));
 
 let folder: string | undefined;
 /**
@@ -157,7 +170,10 @@ export function planTasks(
     isElsewhere: isElsewhere(file),
   });
   const tasks: Task[] = files.filter((file) => !canShare(file)).map(byItself);
-  for (const [elsewhere, sharing] of Map.groupBy(files.filter(canShare), isElsewhere)) {
+  // Files that open pages share processes with each other: each process starts one browser.
+  const kindOf = (file: string) =>
+    `${isElsewhere(file) ? "_in_part" : ""}${opensPages(file) ? "_pages" : ""}`;
+  for (const [kind, sharing] of Map.groupBy(files.filter(canShare), kindOf)) {
     const count = Math.ceil(sharing.length / MAX_SHARING);
     for (let number = 0; number < count; number++) {
       // Neighbours need about the same time, so each is assigned to a different process.
@@ -167,13 +183,13 @@ export function planTasks(
         tasks.push(byItself(only));
         continue;
       }
-      const name = `${target.label.replace(" ", "_")}${elsewhere ? "_in_part" : ""}_${number + 1}`;
+      const name = `${target.label.replace(" ", "_")}${kind}_${number + 1}`;
       tasks.push({
         target,
         files: own,
         entry: writeEntry(name, own),
         name,
-        isElsewhere: elsewhere,
+        isElsewhere: isElsewhere(only),
       });
     }
   }

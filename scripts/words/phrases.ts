@@ -19,6 +19,7 @@ export type RoomName =
   | "messages"
   | "tests"
   | "scripts"
+  | "literals of tests"
   | "examples and ops"
   | "pages";
 

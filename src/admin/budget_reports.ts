@@ -18,7 +18,7 @@ import {
   budgetUnitOf,
   isBudget,
   isMoney,
-} from "../limits/limit_kinds.ts";
+} from "../config/limit_kinds.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { DAY_MS, HOUR_MS, type UsageStep, UsageUnavailable } from "../usage/counts.ts";
 import { readRecentCallers, type RecentCaller } from "../usage/recent_callers.ts";

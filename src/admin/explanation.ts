@@ -9,6 +9,7 @@ import type { Config } from "../config/config.ts";
 import { CREDENTIAL_HEADERS } from "../config/credential.ts";
 import { type Attribution, type Dimension, DIMENSIONS } from "../config/dimensions.ts";
 import { type KeyConfig, PROVIDER_KEY } from "../config/key.ts";
+import type { HeldKeySource } from "../config/held_key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 import { formatMoney } from "../config/units.ts";
 import { type ErrorCode, ERRORS } from "../errors/codes.ts";
@@ -21,11 +22,12 @@ import type { CallerTokens } from "../keys/identity/verifier.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyStore } from "../keys/key_store.ts";
 import { type AskedLimits, DryLimiter } from "../limits/dry_limiter.ts";
-import { isMoney } from "../limits/limit_kinds.ts";
+import { isMoney } from "../config/limit_kinds.ts";
 import { type Limiter, reservedOf } from "../limits/limiter.ts";
-import { subjectsOf } from "../steps/admission.ts";
+import { subjectsOf } from "../steps/subjects.ts";
 import { findSource } from "../steps/attribution.ts";
 import { type Deadlines, shortenDeadlines } from "../upstream/forward.ts";
+import type { HeldKeyReader } from "../upstream/held_keys.ts";
 import type { Transport, UpstreamCall } from "../upstream/transport.ts";
 import { type LimitUse, toLimitUse } from "./limit_use.ts";
 import { findAdvice } from "./refusal_advice.ts";
@@ -118,6 +120,8 @@ export interface ExplanationParts {
   /** Reads the state of a subject's limits. */
   readonly status: Limiter["status"];
   readonly digest: Digest;
+  /** Reads a held key from a file or a variable, to find whether it can be read. */
+  readonly readHeldKey: HeldKeyReader;
   /** Creates a gateway. */
   readonly compose: (config: Config, parts: Partial<GatewayParts>) => Gateway;
 }
@@ -155,7 +159,7 @@ function notingTokens(identity: CallerTokens, noted: Noted): CallerTokens {
 }
 
 /** Creates the parts of a gateway that makes no call, counts nothing, and records its decisions. */
-function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
+function createDryParts({ keys, identity, status, digest, readHeldKey }: ExplanationParts) {
   const noted: Noted = { isLookedUp: false, bodyBytes: 0 };
   const limiter = new DryLimiter(status);
   const noting: KeyStore = {
@@ -183,7 +187,10 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
     limiter,
     digest,
     onlyTransport,
-    readHeldKey: () => MASK, // the key itself is not read
+    async readHeldKey(source: HeldKeySource) {
+      if (!("exec" in source)) await readHeldKey(source); // an explanation runs no command
+      return MASK;
+    },
     observers: [observer],
   };
   return { noted, limiter, parts };

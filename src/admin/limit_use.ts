@@ -4,7 +4,7 @@
  * @module
  */
 import { formatMoney } from "../config/units.ts";
-import { isMoney, isWindowed, type LimitName } from "../limits/limit_kinds.ts";
+import { isMoney, isWindowed, type LimitName } from "../config/limit_kinds.ts";
 import type { LimitStatus } from "../limits/limiter.ts";
 
 /** The use of one limit. */

@@ -74,7 +74,7 @@ export function certificateCommand(options: CommandOptions): void {
   const taken = Object.values(files).filter((file) => existsSync(file));
   if (taken.length > 0 && force !== true) {
     throw new CommandLineError(
-      `cannot write ${taken.join(" and ")}: already there. Use --force to replace it`,
+      `cannot replace ${taken.join(" and ")} without --force`,
     );
   }
   const { cert, key } = createSelfSignedCertificate(names, lifeMs);

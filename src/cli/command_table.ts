@@ -39,6 +39,7 @@ export const USAGE_FILTERS = [
   "provider",
   "model",
   "operation",
+  "payer",
   "user",
   "session",
   "agent",
@@ -75,8 +76,8 @@ const KEY_SETTINGS: Options = [
   "expires",
 ];
 const KEY_TEXTS: Texts = {
-  team: "the team that it belongs to",
-  expires: "the end of the key: a duration from now, its last day (UTC), or a time",
+  team: "the team that the key belongs to",
+  expires: "when the key expires: a duration from now, its last day (UTC), or a time",
 };
 
 /** All commands. The verbs of `keys`, `teams` and `usage export` have two words. */
@@ -86,7 +87,7 @@ export const COMMANDS = {
     notes:
       "At a terminal it asks for everything that no option states. Otherwise it uses openai, local and file. It replaces no file without --force.",
     options: ["config", "env-file", "upstream", "host", "port", "keys", "yes", "force"],
-    texts: { config: "the file to write; else ./gateway.jsonc" },
+    texts: { config: "the file to write. Default: ./gateway.jsonc" },
     example: "sallyport init --upstream groq --host gw.example.com --keys file",
     fails: "everything was written except the key, for example because Redis is unavailable",
   },
@@ -129,7 +130,7 @@ export const COMMANDS = {
     options: ["config", "env-file", "search", "team", "state", "limit", "json"],
     texts: {
       team: "only the keys of this team",
-      limit: "the largest number of keys, 50 without it",
+      limit: "the largest number of keys. Default: 50",
     },
     example: "sallyport keys list --search team-x",
   },
@@ -137,7 +138,7 @@ export const COMMANDS = {
     operand: "ID",
     text: "show a key: its settings, state and use",
     notes:
-      "ID is the id, or the whole key, which is not printed. The running gateway is asked what is left of its budgets.",
+      "ID is the id, or the whole key, which is not printed. It asks the running gateway, or Redis, for the rest of its budgets.",
     options: ["config", "env-file", "json"],
     example: "sallyport keys show 4fJ0bR7sQm2K",
   },
@@ -219,7 +220,7 @@ export const COMMANDS = {
   "teams show": {
     operand: "NAME",
     text: "show a team and its limits",
-    notes: "The running gateway is asked what is left of its budgets.",
+    notes: "It asks the running gateway, or Redis, for the rest of its budgets.",
     options: ["config", "env-file", "json"],
     example: "sallyport teams show search",
   },
@@ -243,7 +244,7 @@ export const COMMANDS = {
     texts: {
       key: "only the changes of this key and its runs, or of the identity tokens of this caller",
       team: "only the changes of this team and its keys",
-      limit: "the largest number of changes, 50 without it",
+      limit: "the largest number of changes. Default: 50",
     },
     example: "sallyport changes --team search",
   },
@@ -251,7 +252,7 @@ export const COMMANDS = {
     operand: "[ID]",
     text: "end identity tokens before they expire",
     notes:
-      "ID is the key of the caller in the log, such as jwt:corp:ann: all its tokens end that were issued so far.",
+      "ID is the caller's id in the log, such as jwt:corp:ann. All its tokens that were issued so far end.",
     options: ["config", "env-file", "issuer", "jti", "subject", "reason", "json"],
     example: "sallyport tokens revoke jwt:corp:ann",
   },
@@ -264,7 +265,7 @@ export const COMMANDS = {
     text: "list the runs of agents, the last used first",
     notes: "The running gateway counts them. A run belongs to a gateway key.",
     options: ["config", "env-file", "key", "limit", "json"],
-    texts: { key: "only the runs of this key", limit: "the largest number of runs, 50 without it" },
+    texts: { key: "only the runs of this key", limit: "the largest number of runs. Default: 50" },
     example: "sallyport runs list",
   },
   "runs stop": {
@@ -281,7 +282,7 @@ export const COMMANDS = {
     texts: {
       ...USAGE_TEXTS,
       by:
-        "sums by key, team, provider, model, operation, tariff, class, user, session, agent, client, project, month, day or hour (UTC)",
+        "sums by key, team, provider, model, operation, tariff, class, payer, user, session, agent, client, project, month, day or hour (UTC)",
     } as Texts,
     example: "sallyport usage --by team,model --last 30d",
   },
@@ -297,10 +298,10 @@ export const COMMANDS = {
   "usage history": {
     text: "show which team fails, since when and why",
     notes:
-      "By the minute for a day, by the hour for 30 days. Costs are by the prices at that time.",
+      "By the minute for the last day, by the hour for 30 days. Costs use the prices at the time of the call.",
     options: ["config", "env-file", "last", "key", "team", "provider", "json"],
     texts: {
-      last: "the time that ends now, up to 30d, 24h without it",
+      last: "a time that ends now, at most 30d. Default: 24h",
       key: "only the calls of this key",
       team: "only the calls of this team",
       provider: "only the calls of this provider",
@@ -311,12 +312,12 @@ export const COMMANDS = {
     operand: "FILE",
     text: "import prices from a published table",
     notes:
-      "It fetches nothing, shows every difference, and names each key that it does not understand. A changed price opens a row from today on: history is priced as before.",
+      "It fetches nothing. It shows every difference, and names each field that it does not understand. A changed price applies from today on. Earlier usage keeps its price.",
     options: ["format", "models", "provider", "out", "dry-run"],
     texts: {
       models: "only models whose name matches one of these",
       provider:
-        "the provider's name in the table, such as openai; a=openai if it is a in the configuration",
+        "the provider's name in the table, such as openai. Use a=openai if the configuration names it a",
     },
     example: "sallyport prices import t.json --format litellm --provider openai --out p.json",
   },
@@ -339,8 +340,8 @@ export const COMMANDS = {
     ],
     texts: {
       provider: "the provider in the configuration",
-      from: "the first day, else that of the export, or 7 days ago",
-      to: "the day after the last one",
+      from: "the first day. Default: the first day of the export, or 7 days ago",
+      to: "the day after the last day",
     },
     example: "sallyport reconcile --openai costs.json --openai usage.json",
     fails: "the differences are beyond the tolerance",
@@ -349,7 +350,7 @@ export const COMMANDS = {
     operand: "[FILE...]",
     text: "print, filter and sum the JSON access log",
     notes:
-      "It reads files, or standard input as it arrives. Lines that are not of the log pass unchanged; with a filter, --sum or --json they are left out and counted.",
+      "It reads files, or standard input as it arrives. Lines that are not of the log are printed unchanged. With a filter, --sum or --json they are left out and counted.",
     options: [
       "id",
       "key",
@@ -374,11 +375,11 @@ export const COMMANDS = {
       "json",
     ],
     texts: {
-      key: "only exchanges of keys with this in their id or name",
+      key: "only exchanges of keys with this text in their id or name",
       team: "only exchanges of this team",
       provider: "only exchanges with this provider",
-      model: "only exchanges with this in their model",
-      operation: "only exchanges with this in their operation",
+      model: "only exchanges with this text in their model",
+      operation: "only exchanges with this text in their operation",
       json: "print the lines as they are, or the sums as JSON",
     },
     example: "sallyport log --outcome errors --since 2h access.log",
@@ -388,8 +389,8 @@ export const COMMANDS = {
     text: "make a self-signed NAME.crt and NAME.key for https",
     options: ["hosts", "expires", "force"],
     texts: {
-      hosts: "names and addresses in it",
-      expires: "its end, a duration from now: 1d to 397d, 90d without it",
+      hosts: "host names and addresses in the certificate",
+      expires: "when it expires: a duration from now, 1d to 397d. Default: 90d",
     },
     example: "sallyport certificate b --hosts localhost,b.localhost,127.0.0.1",
   },

@@ -300,13 +300,13 @@ function toImportText(of: "key" | "team", { added, replaced, same }: ImportCount
 
 async function confirm(keys: KeyRegistry): Promise<void> {
   if (keys.confirm === undefined) {
-    throw new CommandLineError("keys confirm is for keys in Redis: no others get lost");
+    throw new CommandLineError("keys confirm is only for keys in Redis");
   }
   const hasLost = await keys.confirm();
   printText(
     hasLost
       ? "confirmed: callers with other keys are unknown from now on"
-      : "no key was missed so far",
+      : "no gateway has noticed a loss of keys",
   );
 }
 

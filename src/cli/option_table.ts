@@ -28,13 +28,14 @@ export const OPTIONS = {
     type: "string",
     variable: "SALLYPORT_CONFIG",
     value: "FILE",
-    text: "the configuration; else ./gateway.jsonc, else only the environment",
+    text:
+      "the configuration file. Default: ./gateway.jsonc if there is one, otherwise only the environment",
   },
   "env-file": {
     type: "string",
     multiple: true,
     value: "FILE",
-    text: "variables in dotenv form; the environment overrides them",
+    text: "a file with variables, NAME=value. The environment overrides them",
   },
   "upstream": {
     type: "string",
@@ -44,31 +45,35 @@ export const OPTIONS = {
   "host": {
     type: "string",
     value: "local|NAME",
-    text: "http on this machine, or https under this name",
+    text: "local: http on this machine. NAME: https under this host name",
   },
-  "port": { type: "string", value: "N", text: "the port to listen on; else 8787, for https 8443" },
-  "keys": { type: "string", value: "file|redis|URL", text: "where gateway keys are" },
-  "yes": { type: "boolean", text: "ask nothing" },
+  "port": {
+    type: "string",
+    value: "N",
+    text: "the port to listen on. Default: 8787, for https 8443",
+  },
+  "keys": { type: "string", value: "file|redis|URL", text: "where gateway keys are stored" },
+  "yes": { type: "boolean", text: "ask no questions" },
   "workers": {
     type: "string",
     value: "N|auto",
-    text: "number of processes on the same addresses, auto for one per core",
+    text: "number of processes on the same addresses. auto: one per core",
   },
   "log": {
     type: "string",
     variable: "SALLYPORT_LOG",
     value: "json|debug|pretty|off",
-    text: "the access log on standard output; else pretty at a terminal, json into a pipe",
+    text: "the access log on standard output. Default: pretty at a terminal, json elsewhere",
   },
   "server": {
     type: "string",
     value: "native|node",
-    text: "the runtime's own server, or node:http, which is the default on Deno",
+    text: "the HTTP server: native is the runtime's own, node is node:http. Default on Deno: node",
   },
-  "once": { type: "boolean", text: "end after the two calls" },
+  "once": { type: "boolean", text: "end after both calls" },
   "deno-flags": {
     type: "boolean",
-    text: "print the narrowest flags of deno run for the configuration, and nothing else",
+    text: "print only the flags of deno run that this configuration needs",
   },
   "usage": {
     type: "boolean",
@@ -82,15 +87,15 @@ export const OPTIONS = {
   "wait": {
     type: "string",
     value: "30s",
-    text: "ask until the answer is yes, for at most this time",
+    text: "ask again until the answer is yes, for at most this time",
   },
   "name": { type: "string", value: "NAME", text: "a name for people" },
-  "providers": { type: "string", value: "a,b", text: "providers that it can use" },
-  "models": { type: "string", value: "'gpt-*,o3'", text: "models that it can use" },
+  "providers": { type: "string", value: "a,b", text: "providers that the key can use" },
+  "models": { type: "string", value: "'gpt-*,o3'", text: "models that the key can use" },
   "operations": {
     type: "string",
     value: "chat,embeddings",
-    text: "groups of operations that it can use",
+    text: "groups of operations that the key can use",
   },
   "team": {
     type: "string",
@@ -110,53 +115,60 @@ export const OPTIONS = {
     type: "string",
     multiple: true,
     value: "5M/month",
-    text: "tokens, or money such as '50 USD/month', in a day, week or month; twice for one of each",
+    text:
+      "limit of tokens, or of money such as '50 USD/month', in a day, week or month. Use it twice for both",
   },
   "mode": {
     type: "string",
     value: "observe|strict",
-    text: "count, but refuse nothing; or also refuse calls that could exceed a limit",
+    text: "observe: count, but refuse nothing. strict: also refuse calls that could exceed a limit",
   },
   "durable": {
     type: "string",
     value: "on|never|keep=1h",
     text:
-      "record answers for callers that ask for it: on, never, or settings such as keep=1h,retries=true",
+      "on: record answers for callers that ask for it. never: record none. Or settings, such as keep=1h,retries=true",
   },
   "held-keys": {
     type: "string",
     value: "on|never",
-    text: "on: calls without a provider key use the key that the gateway holds",
+    text:
+      "on: calls without a provider key use a key that the gateway holds. never: they are refused",
   },
-  "metadata": { type: "string", multiple: true, value: "team=x", text: "a note of your own" },
+  "metadata": {
+    type: "string",
+    multiple: true,
+    value: "team=x",
+    text: "a note for operators, with its name",
+  },
   "expires": { type: "string", value: "90d", text: "the time of the end" },
   "overlap": {
     type: "string",
     value: "24h",
-    text: "the time for which the old secret stays valid, 24h without it",
+    text: "how long the old secret stays valid. Default: 24h",
   },
   "now": { type: "boolean", text: "end the old secret at once" },
-  "replace": { type: "boolean", text: "replace keys of the same id" },
+  "replace": { type: "boolean", text: "replace existing keys that have the same id" },
   "issuer": { type: "string", value: "NAME", text: "the name of the issuer in the configuration" },
-  "jti": { type: "string", value: "JTI", text: "the jti of one token" },
+  "jti": { type: "string", value: "JTI", text: "the jti of the one token to end" },
   "subject": {
     type: "string",
     value: "SUB",
-    text: "the subject of tokens: all that were issued so far",
+    text: "end all tokens of this subject that were issued so far",
   },
   "state": {
     type: "string",
     value: "active|disabled|revoked|expired|unreadable|team_not_configured",
     text: "only keys in this state",
   },
-  "search": { type: "string", value: "TEXT", text: "only keys with this in their name or id" },
+  "search": { type: "string", value: "TEXT", text: "only keys with this text in their name or id" },
   "by": {
     type: "string",
     value: "key,model",
     text:
-      "sums by key, team, provider, model, operation, tariff, class, user, session, agent, client, project, month, day or hour (UTC); export: hour or day",
+      "sums by key, team, provider, model, operation, tariff, class, payer, user, session, agent, client, project, month, day or hour (UTC); export: hour or day",
   },
-  "last": { type: "string", value: "7d", text: "the period that ends now" },
+  "last": { type: "string", value: "7d", text: "a period that ends now" },
   "from": { type: "string", value: "2027-01-01", text: "the start of the period" },
   "to": { type: "string", value: "2027-02-01", text: "the end of the period" },
   "key": { type: "string", value: "ID", text: "only the usage of this key" },
@@ -167,6 +179,12 @@ export const OPTIONS = {
     text: "only the usage of this model; doctor: the model to call",
   },
   "operation": { type: "string", value: "NAME", text: "only the usage of this operation" },
+  "payer": {
+    type: "string",
+    value: "gateway|caller",
+    text:
+      "only the usage of calls with a provider key that the gateway holds, or with the callers' own",
+  },
   "user": { type: "string", value: "NAME", text: "only calls with this user, see attribution" },
   "session": { type: "string", value: "ID", text: "only calls with this session" },
   "agent": { type: "string", value: "NAME", text: "only calls with this agent" },
@@ -176,18 +194,22 @@ export const OPTIONS = {
   "prices": {
     type: "string",
     value: "FILE",
-    text: "use the prices in this file; it has the form of the setting prices",
+    text: "use the prices in this file instead. It has the form of the setting prices",
   },
   "outcome": {
     type: "string",
     value: "ok|errors|refused|cancelled",
     text: "only exchanges with this outcome",
   },
-  "status": { type: "string", value: "429|5xx", text: "only this status or class of them" },
+  "status": {
+    type: "string",
+    value: "429|5xx",
+    text: "only this status, or this class of statuses",
+  },
   "code": {
     type: "string",
     value: "TEXT",
-    text: "only exchanges with this in their code or cause",
+    text: "only exchanges with this text in their code or cause",
   },
   "id": {
     type: "string",
@@ -221,7 +243,7 @@ export const OPTIONS = {
   "format": {
     type: "string",
     value: "litellm|models.dev|genai-prices",
-    text: "the form of the table",
+    text: "the format of the table",
   },
   "out": { type: "string", value: "FILE", text: "the file of prices to write or change" },
   "dry-run": { type: "boolean", text: "show the differences, and write nothing" },
@@ -240,25 +262,30 @@ export const OPTIONS = {
   "fetch": {
     type: "string",
     value: "openai|anthropic",
-    text: "ask the provider instead, with the key of an admin",
+    text: "ask the provider, with an admin's key, instead of reading files",
   },
-  "base-url": { type: "string", value: "URL", text: "another address of the provider" },
+  "base-url": { type: "string", value: "URL", text: "another base URL for --fetch" },
   "owners": {
     type: "string",
     value: "ID,ID",
-    text: "ids of keys, projects or workspaces at the provider that use the gateway; else all",
+    text:
+      "ids of the keys, projects or workspaces at the provider whose calls pass the gateway. Default: all",
   },
   "tolerance": {
     type: "string",
     value: "0.05|0.5%",
-    text: "the largest accepted difference, in money or in percent; else none",
+    text: "the largest accepted difference, in money or in percent. Default: none",
   },
   "key-env": {
     type: "string",
     value: "VARIABLE",
-    text: "the variable with your provider key, else SALLYPORT_UPSTREAM_KEY",
+    text: "the variable with your provider key. Default: SALLYPORT_UPSTREAM_KEY",
   },
-  "hosts": { type: "string", value: "localhost,127.0.0.1", text: "names and addresses in it" },
+  "hosts": {
+    type: "string",
+    value: "localhost,127.0.0.1",
+    text: "host names and addresses in the certificate",
+  },
   "force": { type: "boolean", text: "replace existing files" },
   "json": { type: "boolean", text: "print JSON" },
   "help": {
@@ -266,7 +293,7 @@ export const OPTIONS = {
     short: "h",
     text: "print the help, or the help of a command",
   },
-  "version": { type: "boolean", short: "v", text: "print the version; with --json more about it" },
+  "version": { type: "boolean", short: "v", text: "print the version, with --json in more detail" },
 } as const;
 
 /** Name of an option. */

@@ -7,7 +7,7 @@
 import process from "node:process";
 import { type LimitUse, toLimitUse } from "../admin/limit_use.ts";
 import type { Config } from "../config/config.ts";
-import { isBudget } from "../limits/limit_kinds.ts";
+import { isBudget } from "../config/limit_kinds.ts";
 import type { LimitSubject } from "../limits/limiter.ts";
 import type { Assembly } from "../serve/compose.ts";
 import { print } from "./command.ts";

@@ -66,10 +66,18 @@ export function toExportPath(texts: Readonly<Record<string, string>>): string {
 /** Converts an exported row back to a row of usage. */
 function toRow(line: UsageExportRow): UsageRow {
   const { from, key, provider, model, operation, team, tariff } = line;
+  const payer = line.payer === "gateway" ? line.payer : undefined;
   const more = CLASS_COUNTS.map((name) => line[name] ?? 0);
   const attribution = writeAttribution(line, new Set(DIMENSIONS));
-  const names = { key, provider, model, operation, team, tariff: tariff || undefined, attribution };
-  return { ...names, at: Date.parse(from), counts: line, more };
+  const calls = { key, provider, model, operation, team, payer };
+  return {
+    ...calls,
+    tariff: tariff || undefined,
+    attribution,
+    at: Date.parse(from),
+    counts: line,
+    more,
+  };
 }
 
 function readExported(text: string): UsageRow {

@@ -158,6 +158,6 @@ export async function withUsage<Answer>(
   }
   if (hasFile) return await ofStore(loaded, answering);
   throw new CommandLineError(
-    "usage is known to the gateway alone: configure admin with a port and a token to ask it",
+    "only the running gateway has the usage: configure admin with a port and a token to ask it",
   );
 }

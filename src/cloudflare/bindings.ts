@@ -80,20 +80,30 @@ const DEFAULT_LIMITS = { body: "8MB", bodies: "32MB", recordings: "16MB" };
 /** Settings that a Worker does not have, with alternatives. */
 const ABSENT: Readonly<Record<string, string>> = {
   listen: "a Worker has routes: set them in the configuration of wrangler",
-  admin: "a Worker has no second listener: leave it out",
+  admin: "a Worker has no second listener: leave it out. ops/workers/admin.js lists runs",
   redis: "limits are in the Durable Object LIMITS and keys in the KV namespace KEYS: leave it out",
   drain: "the platform ends a Worker: leave it out",
   alerts: "a Worker sends no messages about budgets: leave it out",
 };
 
-function readInput(given: unknown): Json {
-  const input = typeof given === "string" ? JSON.parse(given) : structuredClone(given);
-  if (typeof input === "object" && input !== null && !Array.isArray(input)) return input;
-  throw new SyntaxError();
+/** Reads a copy of the configuration, unchecked. @throws {ConfigError} If it is no object */
+export function readInput({ SALLYPORT_CONFIG: given = {} }: Bindings): Json {
+  try {
+    const input = typeof given === "string" ? JSON.parse(given) : structuredClone(given);
+    if (typeof input === "object" && input !== null && !Array.isArray(input)) return input;
+  } catch {
+    // The error can quote a secret.
+  }
+  const message = "expected the configuration as an object, or as its JSON";
+  throw new ConfigError([{ path: "SALLYPORT_CONFIG", message }]);
 }
 
 /** Overrides the settings with the variables. Returns the variable of each overridden path. */
-function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<string, string> {
+export function layVariables(
+  input: Json,
+  env: Bindings,
+  issues: ConfigIssue[],
+): Map<string, string> {
   const sources = new Map<string, string>();
   for (const [name, value] of Object.entries(env)) {
     if (!name.startsWith(PREFIX) || name === "SALLYPORT_CONFIG" || value === "") continue;
@@ -184,13 +194,7 @@ export function createHeldKeyReader(env: Bindings): HeldKeyReader {
  * @throws {ConfigError} With all mistakes
  */
 export function readConfig(env: Bindings): Config {
-  let input: Json;
-  try {
-    input = readInput(env.SALLYPORT_CONFIG ?? {});
-  } catch {
-    const message = "expected the configuration as an object, or as its JSON";
-    throw new ConfigError([{ path: "SALLYPORT_CONFIG", message }]);
-  }
+  const input = readInput(env);
   const issues: ConfigIssue[] = [];
   const sources = layVariables(input, env, issues);
   issues.push(...findForeign(input, env));
@@ -324,14 +328,20 @@ function keyOf(message: RunMessage): string {
 }
 
 /** Creates the registry of runs of a Worker. Each gateway key has an object that counts its runs. */
-function createRuns(
+export function createRuns(
   namespace: ObjectNamespace | undefined,
-  { clock, keepAlive }: WorkerRuntime,
+  { clock, keepAlive }: Pick<WorkerRuntime, "clock" | "keepAlive">,
 ): RunRegistry {
   const send: SendToRuns = async (message) => {
     if (namespace === undefined) {
       throw new GatewayError("invalid_run", {
         detail: "this gateway counts no runs: its operator has to bind LIMITS",
+      });
+    }
+    if (message.type === "list" && message.keyId === undefined) {
+      throw new GatewayError("invalid_query", {
+        param: "key",
+        detail: "key: expected the id of a gateway key, because each has a separate Durable Object",
       });
     }
     const object = namespace.getByName(`runs:${keyOf(message)}`) as { handleRuns: SendToRuns };
@@ -340,7 +350,7 @@ function createRuns(
     keepAlive(answer.catch(() => {}));
     return await inTime(answer, OBJECT_MS + waitMs, clock);
   };
-  return new RemoteRuns(send, clock);
+  return new RemoteRuns(send, clock, keepAlive);
 }
 
 /** Creates the key store, the limiter, the registry of runs and the durable exchanges of a Worker. */

@@ -8,13 +8,11 @@
  * @module
  */
 import { waitUntil } from "cloudflare:workers";
-import type { RecordingAnswer, RecordingMessage } from "../durable/recording_server.ts";
-import type { RunAnswer, RunMessage } from "../runs/run_server.ts";
-import type { LimiterAnswer, LimiterMessage } from "../limits/limiter_server.ts";
+import type { RecordingMessage, RecordingReply } from "../durable/recording_server.ts";
+import type { RunMessage, RunReply } from "../runs/run_server.ts";
+import type { LimiterMessage, LimiterReply } from "../limits/limiter_server.ts";
 import { type Config, ConfigError } from "../config/config.ts";
-import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
-import { toResponse } from "../http/web.ts";
 import { createGateway, type Gateway, portableDigest } from "../gateway.ts";
 import { embedIdentity } from "../steps/token_verifier_setup.ts";
 import { toJsonLine, toPrettyLine } from "../observe/access_log.ts";
@@ -27,26 +25,29 @@ import {
 } from "./bindings.ts";
 import { SallyportLimits as LimitsObject } from "./limits_object.ts";
 import { SallyportRecordings as RecordingsObject } from "./recordings_object.ts";
+import { print, toWorker, warn, type Worker } from "./worker.ts";
 import { clock } from "./worker_clock.ts";
 
+export { admin } from "./admin.ts";
 export type { Bindings, ObjectNamespace, ObjectState } from "./bindings.ts";
+export type { Worker } from "./worker.ts";
 export type { KvNamespace } from "./keys_kv.ts";
-export type { RecordingAnswer, RecordingMessage } from "../durable/recording_server.ts";
-export type { RunAnswer, RunMessage } from "../runs/run_server.ts";
-export type { LimiterAnswer, LimiterMessage } from "../limits/limiter_server.ts";
+export type { RecordingMessage, RecordingReply } from "../durable/recording_server.ts";
+export type { RunMessage, RunReply } from "../runs/run_server.ts";
+export type { LimiterMessage, LimiterReply } from "../limits/limiter_server.ts";
 
 /**
  * The class of the Durable Object that counts limits and runs. Its type does not refer to the
  * platform's own types.
  */
 export const SallyportLimits: new (ctx: ObjectState, env: unknown) => {
-  handle(message: LimiterMessage): LimiterAnswer;
-  handleRuns(message: RunMessage): Promise<RunAnswer>;
+  handle(message: LimiterMessage): LimiterReply;
+  handleRuns(message: RunMessage): Promise<RunReply>;
 } = LimitsObject;
 
 /** The class of the Durable Object that stores recordings of durable exchanges. */
 export const SallyportRecordings: new (ctx: ObjectState, env: unknown) => {
-  handle(message: RecordingMessage): Promise<RecordingAnswer>;
+  handle(message: RecordingMessage): Promise<RecordingReply>;
 } = RecordingsObject;
 
 /** Compatibility flag. Without it, the gateway is not notified when a caller leaves. */
@@ -63,16 +64,10 @@ const untilSettled: Tracer = {
   },
 };
 
-/** Logs one line for each exchange to the console, whose output the platform stores. */
+/** Logs one line for each exchange to the console. */
 function logTo(wanted: Config["log"]): ExchangeObserver {
   const toLine = wanted === "pretty" ? toPrettyLine : toJsonLine;
-  // deno-lint-ignore no-console -- a Worker has no other output
-  return { settled: (record) => console.log(toLine(record)), wantsWithheld: wanted === "debug" };
-}
-
-function warn(text: string): void {
-  // deno-lint-ignore no-console -- a Worker has no other output
-  console.warn(`sallyport: ${text}`);
+  return { settled: (record) => print(toLine(record)), wantsWithheld: wanted === "debug" };
 }
 
 function assertFlag(): void {
@@ -105,23 +100,6 @@ function create(env: Bindings): Gateway {
   });
 }
 
-let gateway: Gateway | undefined;
-
-/**
- * The Worker. Its gateway is created at the first request. A mistake in the configuration is
- * logged, and answered with 500.
- */
-const worker: { fetch(request: Request, env: Bindings): Promise<Response> } = {
-  async fetch(request, env) {
-    try {
-      gateway ??= create(env);
-    } catch (error) {
-      const why = error instanceof ConfigError ? error.message : "Cannot start: an internal error";
-      // deno-lint-ignore no-console -- as above
-      console.error(`sallyport: ${why}`);
-      return toResponse(toErrorResponse(new GatewayError("internal_error")));
-    }
-    return await gateway.fetch(request);
-  },
-};
+/** The Worker that serves callers. */
+const worker: Worker = toWorker(create);
 export default worker;

@@ -5,12 +5,8 @@
  */
 import { DurableObject } from "cloudflare:workers";
 import { MemoryLimiter, type WindowCounts } from "../limits/memory_limiter.ts";
-import {
-  type LimiterAnswer,
-  type LimiterMessage,
-  LimiterServer,
-} from "../limits/limiter_server.ts";
-import type { RunAnswer, RunMessage } from "../runs/run_server.ts";
+import { type LimiterMessage, type LimiterReply, LimiterServer } from "../limits/limiter_server.ts";
+import type { RunMessage, RunReply } from "../runs/run_server.ts";
 import type { ObjectState } from "./bindings.ts";
 import { isStoredRun, StoredRuns } from "./stored_runs.ts";
 import { clock as objectClock } from "./worker_clock.ts";
@@ -55,12 +51,12 @@ export class SallyportLimits extends DurableObject {
   }
 
   /** Handles a message of a gateway. See {@link LimiterServer.handle}. */
-  handle(message: LimiterMessage): LimiterAnswer {
+  handle(message: LimiterMessage): LimiterReply {
     return this.#limiter.handle(message);
   }
 
   /** Handles a message of a gateway about runs. See {@link RunServer.handle}. */
-  handleRuns(message: RunMessage): Promise<RunAnswer> {
+  handleRuns(message: RunMessage): Promise<RunReply> {
     return this.#storedRuns.handle(message);
   }
 

@@ -4,7 +4,7 @@
  * @module
  */
 import { DurableObject } from "cloudflare:workers";
-import type { RecordingAnswer, RecordingMessage } from "../durable/recording_server.ts";
+import type { RecordingMessage, RecordingReply } from "../durable/recording_server.ts";
 import { type Bindings, type ObjectState, readConfig } from "./bindings.ts";
 import { StoredRecordings } from "./stored_recordings.ts";
 import { clock } from "./worker_clock.ts";
@@ -20,7 +20,7 @@ export class SallyportRecordings extends DurableObject {
   }
 
   /** Handles a message of a gateway. */
-  handle(message: RecordingMessage): Promise<RecordingAnswer> {
+  handle(message: RecordingMessage): Promise<RecordingReply> {
     return this.#recordings.handle(message);
   }
 

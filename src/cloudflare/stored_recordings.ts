@@ -6,8 +6,8 @@
  */
 import { MemoryRecordings } from "../durable/recording_store_memory.ts";
 import {
-  type RecordingAnswer,
   type RecordingMessage,
+  type RecordingReply,
   RecordingServer,
 } from "../durable/recording_server.ts";
 import type { Clock } from "../exchange/clock.ts";
@@ -37,7 +37,7 @@ export class StoredRecordings {
   }
 
   /** Handles a message of a gateway. See {@link RecordingServer.handle}. */
-  handle(message: RecordingMessage): Promise<RecordingAnswer> {
+  handle(message: RecordingMessage): Promise<RecordingReply> {
     this.#clock.ring();
     return this.#shared.handle(message);
   }

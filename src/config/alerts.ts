@@ -33,7 +33,7 @@ export const AlertsSchema: v.GenericSchema<AlertsConfig, AlertsConfig> = strictO
       v.string(urlForm),
       v.check((text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol), urlForm),
     ),
-    "Gets a signed message (Standard Webhooks) when 80 % and when 100 % of a budget are used",
+    "Address that gets a signed message (Standard Webhooks) when 80 % and when 100 % of a budget are used",
   ),
   secret: about(
     v.pipe(

@@ -152,7 +152,10 @@ function haveSources(
 /** @internal The schema of attribution. */
 export const AttributionSchema: v.GenericSchema<AttributionInput, AttributionConfig> = v.pipe(
   strictObject({
-    user: about(v.optional(sources), "Header with the user of a call, or several, tried in order"),
+    user: about(
+      v.optional(sources),
+      "Header that names the user of a call, or several headers, of which the first with a value counts",
+    ),
     session: about(v.optional(sources), "Header with the conversation or the session"),
     agent: about(v.optional(sources), "Header with the agent or the sub-agent"),
     client: about(
@@ -162,10 +165,13 @@ export const AttributionSchema: v.GenericSchema<AttributionInput, AttributionCon
     project: about(v.optional(sources), "Header with a project, a department or a feature"),
     presets: about(
       v.optional(v.array(v.picklist(PRESET_NAMES, presetForm), presetForm), []),
-      "Known clients, whose own headers are tried last; they also set `client`: " +
+      "Known clients, whose own headers are tried last. They also set `client`. Known are " +
         PRESET_NAMES.join(", "),
     ),
-    usage: about(dimensions, "Dimensions that usage is also counted by"),
+    usage: about(
+      dimensions,
+      "Which of `user`, `session`, `agent`, `client` and `project` usage is also counted by",
+    ),
     maxRows: about(
       v.optional(
         v.pipe(
@@ -176,10 +182,10 @@ export const AttributionSchema: v.GenericSchema<AttributionInput, AttributionCon
         ),
         DEFAULT_MAX_ROWS,
       ),
-      "Rows of usage with these dimensions that a key has in an hour or day; further values " +
+      "The most rows with these values in the usage of one key in an hour or a day. Further values " +
         "count as `(other)`",
     ),
-    metrics: about(dimensions, "Dimensions whose values are labels of metrics, up to 100 values"),
+    metrics: about(dimensions, "Which of them are labels of metrics, with at most 100 values each"),
   }, "expected an object"),
   v.forward(v.check((input) => haveSources(input, input.usage), withoutSource), ["usage"]),
   v.forward(v.check((input) => haveSources(input, input.metrics), withoutSource), ["metrics"]),

@@ -7,11 +7,20 @@ import type {
   BillingClass,
   ClassAmounts,
   InputClass,
+  MediaKind,
   OutputClass,
   Tariff,
-  UsagePart,
 } from "../exchange/billing.ts";
-import { addUp, amountsOf, budgetCostOf, larger, largest, multiply, PER_TOKEN } from "./cost.ts";
+import {
+  addUp,
+  amountsOf,
+  budgetCostOf,
+  isUnit,
+  larger,
+  largest,
+  multiply,
+  PER_TOKEN,
+} from "./cost.ts";
 import type { Price } from "./prices.ts";
 import { type Applied, findApplied, type MissingPrice, scaledOf } from "./scaled_price.ts";
 
@@ -23,14 +32,17 @@ export interface Bound {
   readonly output: number;
   /** True if the request asks for the cache's longer time. */
   readonly hasLongWrites?: boolean;
-  /** Kinds of content other than text in the request, or in the answer that it asks for. */
-  readonly modalities?: readonly ("Audio" | "Image" | "Video")[];
+  /** Kinds of content other than text in the request, and in the answer that it asks for. */
+  readonly inputKinds?: readonly MediaKind[];
+  readonly outputKinds?: readonly MediaKind[];
   /** Tiers and regions that can serve it. Default: the standard ones. */
   readonly tiers?: readonly (string | undefined)[];
   readonly geos?: readonly (string | undefined)[];
   readonly asked?: Tariff["asked"];
   /** The most calls of tools, and other units. */
   readonly units?: ClassAmounts;
+  /** Classes that the answer can state in place of text: a price by them needs no rate of text. */
+  readonly inPlaceOfText?: readonly BillingClass[];
 }
 
 /** The most that a call can cost. */
@@ -42,30 +54,33 @@ export interface BoundCost {
 }
 
 /** Lists the classes that a bounded call can use, of one side. */
-function possibleClasses({ hasLongWrites, modalities = [] }: Bound) {
+function possibleClasses({ hasLongWrites, inputKinds = [], outputKinds = [] }: Bound) {
   const inputs: InputClass[] = ["input", "cacheWrite"];
   const outputs: OutputClass[] = ["output", "reasoning"];
   if (hasLongWrites) inputs.push("cacheWriteLong");
-  for (const kind of modalities) {
-    inputs.push(`input${kind}`);
-    outputs.push(`output${kind}`);
-  }
+  for (const kind of inputKinds) inputs.push(`input${kind}`);
+  for (const kind of outputKinds) outputs.push(`output${kind}`);
   return { inputs, outputs };
 }
 
 /** Adds up the dearest classes of each side. */
 function addBound(bound: Bound, applied: Applied): BoundCost {
   const { inputs, outputs } = possibleClasses(bound);
+  const inPlace = bound.inPlaceOfText ?? [];
+  const isPriced = (name: BillingClass) => applied.rates[name] !== undefined;
+  const isInPlace = (name: BillingClass) => inPlace.includes(name) && isPriced(name);
+  const isByUnits = inPlace.some((name) => isUnit(name) && isPriced(name));
   let missing: BillingClass | undefined;
   let tokens = 0n;
   for (const [count, names] of [[bound.input, inputs], [bound.output, outputs]] as const) {
     if (count === 0) continue;
-    missing ??= names.find((name) => applied.rates[name] === undefined);
+    const needsAll = !isByUnits && !names.some(isInPlace);
+    if (needsAll) missing ??= names.find((name) => !isPriced(name));
     const rate = largest(names.map((name) => applied.rates[name] ?? 0n), 0n);
     tokens += BigInt(count) * rate * PER_TOKEN;
   }
   const { amount, unpriced = {} } = addUp({ requests: 1, ...bound.units }, applied);
-  const [unit] = amountsOf(unpriced);
+  const unit = amountsOf(unpriced).find(([name]) => !inPlace.includes(name));
   return {
     amount: multiply(tokens, applied.factors) + (amount ?? 0n),
     missing: missing ?? unit?.[0],
@@ -87,9 +102,10 @@ export function findBoundCost(price: Price, bound: Bound, at: number): BoundCost
   for (const context of new Set([0, ...thresholds])) {
     for (const tier of tiers) {
       for (const geo of geos) {
-        const applied = findApplied(price, { tier, geo, context, asked }, at);
+        const tariff = { tier, geo, context, asked };
+        const applied = findApplied(price, tariff, at);
         const one = typeof applied === "string"
-          ? { amount: budgetCostOf(price, toPart(bound), at), missing: applied }
+          ? { amount: budgetBound(price, bound, tariff, at), missing: applied }
           : addBound(bound, applied);
         amount = larger(amount, one.amount);
         missing ??= one.missing;
@@ -99,8 +115,12 @@ export function findBoundCost(price: Price, bound: Bound, at: number): BoundCost
   return { amount, missing };
 }
 
-/** Returns a bound as a part of usage. */
-const toPart = ({ input, output, units }: Bound): UsagePart => ({
-  classes: { input, output, ...units },
-  tariff: { context: input },
-});
+/** Returns the most that a budget is charged for a tariff without a price. */
+function budgetBound(price: Price, bound: Bound, tariff: Tariff, at: number): bigint {
+  const { inputs, outputs } = possibleClasses(bound);
+  const chargeOf = (classes: ClassAmounts) => budgetCostOf(price, { classes, tariff }, at);
+  const dearest = (names: readonly BillingClass[], count: number) =>
+    largest(names.map((name) => chargeOf({ [name]: count })), 0n);
+  return dearest(inputs, bound.input) + dearest(outputs, bound.output) +
+    chargeOf({ requests: 1, ...bound.units });
+}

@@ -188,14 +188,14 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     egress: v.optional(
       about(
         EgressSchema,
-        "How calls leave to all providers; the settings of a provider override it",
+        "How the gateway connects to providers: proxy, trusted authorities, client certificate. `egress` of a provider overrides it",
       ),
     ),
     keys: v.optional(
       about(KeysSchema, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'),
       [],
     ),
-    teams: v.optional(about(TeamsSchema, "Teams by name: limits that several keys share"), {}),
+    teams: v.optional(about(TeamsSchema, "Teams by name. The keys of a team share its limits"), {}),
     identity: v.optional(IdentitySchema),
     limits: v.optional(LimitsSchema, {}),
     cors: v.optional(CorsSchema),
@@ -212,7 +212,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     prices: v.optional(
       about(
         PricesSchema,
-        "Prices by the model's name, for all providers; a price of tokens is for a million of them",
+        "Prices by the name of the model, for all providers",
       ),
       {},
     ),
@@ -228,8 +228,8 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
           ["auto", "json", "debug", "pretty", "off"],
           'expected "auto", "json", "debug", "pretty" or "off"',
         ),
-        "The access log on standard output. `auto` and `pretty` print lines for people at a terminal, " +
-          "and json into a pipe. `debug` is json with the names of withheld headers",
+        "The access log on standard output. `json` prints JSON. `debug` adds the names of withheld " +
+          "headers. `auto` and `pretty` print text at a terminal, and JSON elsewhere. `off`: none",
       ),
       "auto",
     ),

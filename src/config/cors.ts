@@ -69,7 +69,7 @@ export const CorsSchema: v.GenericSchema<CorsInput, CorsConfig> = v.pipe(
     ),
     maxAge: about(
       v.optional(anyDuration, "10m"),
-      "How long a browser can remember that calls are allowed; browsers have their own limits",
+      "How long browsers can remember that calls are allowed. Browsers have their own, shorter limits",
     ),
   }, "expected an object with origins"),
   v.transform(({ origins, maxAge }) => ({ origins, maxAgeMs: maxAge })),

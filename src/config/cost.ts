@@ -35,7 +35,7 @@ export const NO_COST: Cost = { amount: 0n };
 const TIME_CLASSES: ReadonlySet<BillingClass> = new Set(["audioMs", "videoMs", "sessionMs"]);
 const UNITS: ReadonlySet<string> = new Set(UNIT_CLASSES);
 const INPUTS: ReadonlySet<string> = new Set(INPUT_CLASSES);
-const isUnit = (name: BillingClass): name is UnitClass => UNITS.has(name);
+export const isUnit = (name: BillingClass): name is UnitClass => UNITS.has(name);
 /** The classes of the same side: a token is input or output. */
 const sideOf = (name: BillingClass): readonly BillingClass[] =>
   INPUTS.has(name) ? INPUT_CLASSES : OUTPUT_CLASSES;

@@ -6,6 +6,7 @@
  */
 import type { ClaimRule, IdentityConfig } from "./identity.ts";
 import type { KeyConfig, KeyPolicy } from "./key.ts";
+import { hasAmountLimit } from "./limit_kinds.ts";
 import type { LimitSet } from "./limit_set.ts";
 import { type AdminConfig, areInConflict, type ListenConfig } from "./listeners.ts";
 import { GROUP_NAMES } from "./operation_groups.ts";
@@ -45,7 +46,7 @@ function findLimitMisfits(
   { providers, prices, currency }: Surroundings,
 ): Misfit[] {
   if (limits === undefined) return [];
-  const { spend, tokens, budget, mode } = limits;
+  const { spend, mode } = limits;
   const misfits: Misfit[] = [];
   const hasPrices = !isEmpty(prices) || reached.some((name) => !isEmpty(providers[name]?.prices));
   if (spend !== undefined && spend.currency !== currency) {
@@ -58,8 +59,7 @@ function findLimitMisfits(
       "applies to: they are needed to count money";
     misfits.push({ path: ["budget"], message });
   }
-  const isMeasured = spend !== undefined || tokens !== undefined || budget !== undefined;
-  const isStrict = mode === "strict" && isMeasured;
+  const isStrict = mode === "strict" && hasAmountLimit(limits);
   const unbounded = reached.filter((name) => providers[name]?.maxOutput === undefined);
   if (isStrict && unbounded.length > 0) {
     const missing = unbounded.map((name) => `providers.${name}.maxOutput`).join(", ");
@@ -88,7 +88,7 @@ export function findKeyMisfits(key: KeyPolicy, whole: Surroundings): Misfit[] {
   if (key.team !== undefined && !Object.hasOwn(teams, key.team)) {
     const names = Object.keys(teams).join(", ");
     const message = names === ""
-      ? "expected no team: none is configured"
+      ? "no team is configured: create one with `sallyport teams create`, or add it to teams"
       : `expected one of the teams: ${names}`;
     misfits.push({ path: ["team"], message });
   }

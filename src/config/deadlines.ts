@@ -53,11 +53,11 @@ function checkBound(name: keyof typeof DEADLINES, bound: keyof typeof DEADLINES)
 /** @internal The setting. */
 export const DeadlinesSchema: v.GenericSchema<DeadlinesInput, DeadlinesConfig> = v.pipe(
   strictObject({
-    connect: about(duration(DEADLINES.connect), "For a connection to the provider"),
-    firstByte: about(duration(DEADLINES.firstByte), "Until its answer begins"),
+    connect: about(duration(DEADLINES.connect), "Time to connect to the provider"),
+    firstByte: about(duration(DEADLINES.firstByte), "Time until the answer of the provider begins"),
     firstEvent: about(
       duration(DEADLINES.firstEvent),
-      "From then until the first event of a stream; comments are no events",
+      "Time from the beginning of a stream to its first event. Comments are no events",
     ),
     idle: about(
       duration(DEADLINES.idle),
@@ -65,7 +65,7 @@ export const DeadlinesSchema: v.GenericSchema<DeadlinesInput, DeadlinesConfig> =
     ),
     total: about(
       duration(DEADLINES.total),
-      "For the whole answer; a smaller value also shortens the other deadlines that are left out",
+      "Time until the answer is complete. Deadlines that are left out are never longer than this",
     ),
   }, "expected an object"),
   checkBound("connect", "firstByte"),

@@ -39,16 +39,19 @@ const form = 'expected an object such as { "keep": "10m" }';
 export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pipe(
   strictObject({
     keep: about(duration("10m"), "How long an answer is kept after its end"),
-    linger: about(v.optional(anyDuration, "60s"), "How long a call continues without a reader"),
+    linger: about(
+      v.optional(anyDuration, "60s"),
+      "How long a call continues after its last reader has left",
+    ),
     size: about(
       size("8MB"),
-      "The largest answer that is recorded; a larger one continues without its recording",
+      "The largest answer that is recorded. If an answer is larger, its recording ends, and the call continues",
     ),
     retries: v.optional(
       about(
         v.boolean("expected true or false"),
-        "With `true`, a retry of a client library attaches to the call that it repeats " +
-          "(`x-stainless-retry-count`)",
+        "With `true`, a retry of a client library (`x-stainless-retry-count`) gets the answer of the " +
+          "call that it repeats",
       ),
       false,
     ),

@@ -104,18 +104,18 @@ function* findMistakes(
 ): Generator<readonly [name: keyof EgressSettings, message: string]> {
   const { proxy, credentials, fromEnvironment = false, ca, caOnly = false, cert, key } = settings;
   if (proxy !== undefined && fromEnvironment) {
-    yield ["fromEnvironment", "expected no proxy together with it"];
+    yield ["fromEnvironment", "can't be combined with proxy"];
   }
   if (credentials !== undefined) {
     const address = proxy === undefined || proxy === "off" ? undefined : readProxyUrl(proxy);
     if (address === undefined && !fromEnvironment) {
-      yield ["credentials", "expected a proxy together with it, or fromEnvironment"];
+      yield ["credentials", "needs proxy or fromEnvironment"];
     } else if (typeof address === "object" && address.credentials !== undefined) {
       yield ["credentials", "expected them once: they are in the URL of the proxy too"];
     }
   }
   const hasAuthorities = ca !== undefined && ca.length > 0;
-  if (caOnly && !hasAuthorities) yield ["caOnly", "expected ca together with it"];
+  if (caOnly && !hasAuthorities) yield ["caOnly", "needs ca"];
   if (cert !== undefined && key === undefined) yield ["key", "expected together with cert"];
   if (key !== undefined && cert === undefined) yield ["cert", "expected together with key"];
 }
@@ -132,8 +132,8 @@ const settings = v.pipe(
     ),
     fromEnvironment: v.optional(about(
       v.boolean(flagForm),
-      "With `true`, `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` " +
-        "decide on the proxy, as curl reads them",
+      "With `true`, the proxy is read from the variables `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` " +
+        "and `NO_PROXY`, as curl reads them",
     )),
     ca: v.optional(about(
       v.union([
@@ -148,7 +148,7 @@ const settings = v.pipe(
     cert: v.optional(
       about(nonEmpty, "PEM file of the client certificate, for upstreams that ask for one"),
     ),
-    key: v.optional(about(nonEmpty, "PEM file of its private key")),
+    key: v.optional(about(nonEmpty, "PEM file of the private key of `cert`")),
   }, SETTINGS_FORM),
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;

@@ -50,21 +50,24 @@ export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
     bodyTime: about(duration("60s"), "Time in which the body of a request has to arrive"),
     bodies: about(
       size("512MB"),
-      "Memory for all bodies at once; above it, or above the share of a key, requests get 503",
+      "Memory for the bodies of all open requests. Above it, or above the share of one key, requests get 503",
     ),
     exchanges: v.optional(
       v.pipe(
         v.number("expected a whole number"),
         v.integer("expected a whole number"),
         v.minValue(1, "expected at least 1"),
-        v.description("The most open exchanges at once; above it, new requests get 503"),
+        v.description("The most open exchanges. Above it, new requests get 503"),
       ),
       10_000,
     ),
-    writeStall: about(duration("2m"), "How long a caller can leave its answer unread"),
+    writeStall: about(
+      duration("2m"),
+      "If a caller reads nothing of its answer for this time, its connection is reset",
+    ),
     recordings: about(
       size("256MB"),
-      "Size of all recordings of durable exchanges together: in memory, or in Redis for all gateways",
+      "The largest size of all recordings of durable exchanges together: of this process, or with Redis of all gateways",
     ),
   }, "expected an object"),
   v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),

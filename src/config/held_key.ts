@@ -41,10 +41,12 @@ const entries = {
   file: v.optional(
     about(nonEmpty, "Path of a file that contains only the key, and that only its owner can read"),
   ),
-  env: v.optional(about(nonEmpty, "Instead: name of an environment variable with the key")),
+  env: v.optional(
+    about(nonEmpty, "Instead of `file`: name of an environment variable with the key"),
+  ),
   exec: v.optional(about(
     v.pipe(v.array(nonEmpty, commandForm), v.minLength(1, commandForm)),
-    "Instead: a command and its arguments. It prints only the key, and runs without a shell",
+    "Instead of `file`: a command that prints only the key, and its arguments. It runs without a shell",
   )),
   refresh: about(
     v.optional(v.pipe(anyDuration, v.minValue(1, "expected a duration above zero"))),
@@ -55,11 +57,16 @@ const entries = {
 /** @internal Source of a provider key that the gateway holds. */
 export const HeldKeySchema: v.GenericSchema<HeldKeyInput, HeldKeySource> = v.pipe(
   strictObject(entries, form),
-  v.transform(({ file, env, exec, refresh }): HeldKeySource | undefined => {
-    if ([file, env, exec].filter((each) => each !== undefined).length !== 1) return undefined;
+  v.check(
+    ({ file, env, exec }) => [file, env, exec].filter((each) => each !== undefined).length === 1,
+    `${form}, one of them`,
+  ),
+  v.check(
+    ({ env, refresh }) => env === undefined || refresh === undefined,
+    "expected refresh only with file or exec: a variable does not change",
+  ),
+  v.transform(({ file, env = "", exec, refresh }): HeldKeySource => {
     if (file !== undefined) return { file, refreshMs: refresh ?? FILE_MS };
-    if (exec !== undefined) return { exec, refreshMs: refresh ?? EXEC_MS };
-    return env === undefined || refresh !== undefined ? undefined : { env };
+    return exec === undefined ? { env } : { exec, refreshMs: refresh ?? EXEC_MS };
   }),
-  v.custom<HeldKeySource>((source) => source !== undefined, `${form}, one of them`),
 ) as v.GenericSchema<HeldKeyInput, HeldKeySource>;

@@ -159,11 +159,16 @@ export interface IdentityInput {
  */
 const PUBLIC_ISSUERS =
   /^https:\/\/(?:token\.actions\.githubusercontent\.com|gitlab\.com|accounts\.google\.com)(?:\/|$)/;
-const LOOPBACK = /^http:\/\/(?:localhost|127(?:\.\d+){3}|\[::1\])(?:[:/]|$)/;
+const LOOPBACK = /^(?:localhost|127(?:\.\d+){3}|\[::1\])$/;
 
 /** Returns whether keys from an address can be trusted: over https, or on this machine. */
-export const isTrustedAddress = (url: string): boolean =>
-  URL.canParse(url) && (url.startsWith("https://") || LOOPBACK.test(url));
+export function isTrustedAddress(url: string): boolean {
+  if (!URL.canParse(url)) return false;
+  const { protocol, hostname, username, password } = new URL(url);
+  // A name before the host looks like a host: `http://127.0.0.1:1@evil.example/`.
+  if (username + password !== "") return false;
+  return protocol === "https:" || (protocol === "http:" && LOOPBACK.test(hostname));
+}
 
 const issuerForm = "expected an https URL without query and fragment (http only on this machine)";
 const nameForm =
@@ -188,7 +193,9 @@ function mapOf(isOrdered: boolean) {
       mapForm,
     ),
     v.check((map) => !isOrdered || hasOrder(map), orderForm),
-    v.description("Values of the claim and their meanings: an object, or pairs"),
+    v.description(
+      "For each value of the claim the value to use instead: an object, or a list of pairs",
+    ),
     v.transform((map): readonly (readonly [string, string])[] =>
       Array.isArray(map) ? map : Object.entries(map)
     ),
@@ -210,7 +217,10 @@ function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
         ),
         map: v.optional(mapOf(isOrdered)),
         default: v.optional(
-          about(texts, "Value if the claim is missing; without a default the token is refused"),
+          about(
+            texts,
+            "Value if the claim is missing. Without a default the token is then refused, except for `name`",
+          ),
         ),
         value: v.optional(about(texts, "A constant instead of a claim")),
       }, ruleForm),
@@ -257,15 +267,20 @@ const claimsForm =
   "expected an object with some of id, name, team, providers, models, operations, limits";
 const claims = strictObject({
   id: v.optional(
-    about(first, "Names the caller in limits, log and metrics, after `jwt:` and the issuer's name"),
+    about(
+      first,
+      "Id of the caller. Limits, log and metrics name the caller `jwt:<name of the issuer>:<id>`",
+    ),
     "sub",
   ),
-  name: v.optional(about(first, "Name for people")),
-  team: v.optional(about(first, "Name of the team")),
-  providers: v.optional(about(rule, "Names of the providers that can be used")),
-  models: v.optional(about(rule, "Models that can be used")),
-  operations: v.optional(about(rule, "Groups of operations that can be used")),
-  limits: v.optional(about(first, "Name of one of the plans; numbers in a token are never limits")),
+  name: v.optional(about(first, "A name of the caller for people")),
+  team: v.optional(about(first, "Name of the caller's team")),
+  providers: v.optional(about(rule, "Names of the providers that the caller can use")),
+  models: v.optional(about(rule, "Models that the caller can use")),
+  operations: v.optional(about(rule, "Groups of operations that the caller can use")),
+  limits: v.optional(
+    about(first, "Name of one of the `plans`. A number in a token is never a limit"),
+  ),
 }, claimsForm);
 
 const algorithmForm = `expected one of ${TOKEN_ALGORITHMS.join(", ")}: asymmetric ones only`;
@@ -295,7 +310,7 @@ const entries = {
         keys: about(v.array(v.record(v.string(), v.unknown())), "Public keys, each a JWK"),
       }, jwksForm),
     ], jwksForm),
-    "URL or file of its public keys, or the keys. Left out: OpenID Connect Discovery finds them",
+    "Public keys of the issuer: a URL, a file, or the keys themselves. Left out: OpenID Connect Discovery finds them",
   )),
   algorithms: v.optional(
     about(
@@ -309,37 +324,46 @@ const entries = {
   ),
   require,
   claims: v.optional(
-    about(claims, "Rules for the settings of a caller: the claim of each"),
+    about(
+      claims,
+      "Rules that read the settings of a caller from its token. Each has the form of `claims.id`, or is only the name of a claim",
+    ),
     {},
   ),
   plans: v.optional(
     about(
       v.record(shortText, LimitSetSchema, "expected limits by name"),
-      "Limits by name; `claims.limits` yields such a name",
+      "Limits by the name of a plan. The rule `claims.limits` selects the plan of a caller",
     ),
     {},
   ),
   callers: v.optional(
     about(
       v.boolean("expected true or false"),
-      "With `false`, its tokens are only for the admin listener",
+      "With `false`, tokens of this issuer are accepted only at the admin listener",
     ),
     true,
   ),
   admin: v.optional(about(
     strictObject(
       {
-        role: about(rule, "Rule that yields the role, `viewer` or `admin`"),
+        role: about(
+          rule,
+          "Rule for the role of an operator, `viewer` or `admin`. It has the form of `claims.id`",
+        ),
         require,
         signIn: v.optional(SignInSchema),
       },
       "expected an object with role",
     ),
-    "Roles at the admin listener",
+    "Which tokens are accepted at the admin listener, and with which role",
   )),
-  leeway: about(duration("30s"), "Difference of clocks that is tolerated"),
+  leeway: about(
+    duration("30s"),
+    "Largest difference between the clocks of the issuer and the gateway that is tolerated",
+  ),
   maxAge: about(duration("24h"), "Age from which a token is refused, regardless of its `exp`"),
-  refresh: about(duration("5m"), "Age at which public keys are fetched again"),
+  refresh: about(duration("5m"), "Time after which the public keys are fetched again"),
 };
 
 const MAX_LEEWAY_MS = 300_000;

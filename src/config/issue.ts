@@ -35,7 +35,7 @@ export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
     return { path: place, message: isDescribed ? message : "unknown setting" };
   }
   const isMissing = input === undefined && received === "undefined";
-  return { path: place, message: isMissing ? "expected to be there" : message };
+  return { path: place, message: isMissing ? "is missing" : message };
 }
 
 /** Joins a mistake's path and its message, such as `keys[0].id: expected a string`. */

@@ -151,18 +151,18 @@ const id = v.pipe(
   v.maxLength(64, "expected at most 64 characters"),
   v.check(
     (text) => !text.startsWith(TOKEN_ID_PREFIX),
-    "expected no id that begins with jwt: (those are of tokens)",
+    'expected another id: ids that begin with "jwt:" are for identity tokens',
   ),
   v.check(
     (text) => !REPORT_NAMES.includes(text),
     "expected another id: reports use (other) and (none)",
   ),
-  v.description("Names the key in logs and metrics"),
+  v.description("Id of the key, for logs and metrics"),
 );
 
 /** Settings of a key that operators choose, shared by all schemas of keys. */
 const policy = {
-  name: v.optional(about(shortText, "For people")),
+  name: v.optional(about(shortText, "A name for people")),
   providers: v.optional(about(
     v.array(shortText, "expected an array of provider names"),
     "Names of the providers that it can use. Left out: all",
@@ -193,7 +193,7 @@ const policy = {
     ),
   ),
   disabled: v.optional(
-    about(v.boolean("expected true or false"), "The key is refused while this is true"),
+    about(v.boolean("expected true or false"), "With `true`, the key is refused"),
   ),
   expires: about(v.optional(time), "Time from which it is refused, such as 2027-01-31T00:00:00Z"),
 };
@@ -261,7 +261,7 @@ export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(
       "The secret before the last rotation: its digest, and its end",
     ),
     revoked: about(v.optional(time), "When it was revoked"),
-    created: about(v.optional(time), "When it was made"),
+    created: about(v.optional(time), "When it was created"),
   }, form),
   v.check(
     ({ key, digest }) => (key === undefined) !== (digest === undefined),

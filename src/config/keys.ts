@@ -107,7 +107,7 @@ export const KeysSchema: v.GenericSchema<
       strictObject({
         file: about(
           nonEmpty,
-          "File of the keys, relative to the configuration; `sallyport keys` writes it",
+          "File of the keys, relative to the configuration. `sallyport keys` writes it",
         ),
       }),
       v.transform(({ file }) => ({ store: "file" as const, file })),
@@ -124,7 +124,7 @@ export const KeysSchema: v.GenericSchema<
         snapshot: v.optional(
           about(
             nonEmpty,
-            "File for the keys that were used at this gateway. " +
+            "File in which the gateway saves the keys that its callers used. " +
               "With it the gateway can start while Redis is unavailable",
           ),
         ),

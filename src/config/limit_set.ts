@@ -25,7 +25,10 @@ export type LimitMode = "enforce" | "observe" | "strict";
 export interface LimitSet {
   /** Requests in a window. */
   readonly requests?: Rate | undefined;
-  /** Tokens in a window, stated by the provider or else estimated by the gateway. */
+  /**
+   * Tokens in a window, stated by the provider or else estimated by the gateway. A window begins
+   * with its first call: `1M/day` counts 24 hours. `budget` counts days of the calendar.
+   */
   readonly tokens?: Rate | undefined;
   /** Tokens in a day, a week or a month. */
   readonly budget?: Budget | undefined;
@@ -89,7 +92,7 @@ const oneBudget = parsedBy(
   BUDGET_FORM,
   explainBudget,
 );
-const isMoney = (budget: Budget): budget is MoneyBudget => "currency" in budget;
+const isMoneyBudget = (budget: Budget): budget is MoneyBudget => "currency" in budget;
 const budgets = v.pipe(
   v.union(
     [v.pipe(oneBudget, v.transform((budget) => [budget])), v.array(oneBudget, BUDGET_FORM)],
@@ -97,7 +100,7 @@ const budgets = v.pipe(
   ),
   v.nonEmpty(BUDGET_FORM),
   v.check(
-    (list) => new Set(list.map(isMoney)).size === list.length,
+    (list) => new Set(list.map(isMoneyBudget)).size === list.length,
     "expected one budget of tokens, and one of money",
   ),
 );
@@ -117,13 +120,13 @@ const entries = {
   )),
   budget: about(
     v.optional(budgets),
-    "Tokens or money in a day, a week from Monday, or a month (UTC), such as 5M/month or 50 USD/month; " +
-      "a list for one of each",
+    "Tokens or money in a calendar day, week or month (UTC), such as 5M/month or 50 USD/month. " +
+      "A list can have one of tokens and one of money",
   ),
   mode: v.optional(about(
     v.picklist(["enforce", "observe", "strict"], 'expected "enforce", "observe" or "strict"'),
-    "`observe` counts without refusing; `strict` also refuses calls that could exceed a limit " +
-      "with their maximum use. Left out: `enforce`",
+    "`enforce` refuses calls when a limit is reached. `observe` only counts. `strict` also refuses " +
+      "calls whose highest possible use would exceed a limit. Left out: `enforce`",
   )),
 } satisfies Readonly<Record<keyof Entries, unknown>>;
 
@@ -134,7 +137,11 @@ interface Entries extends Omit<LimitSet, "budget" | "spend"> {
 /** Separates the budget of tokens from the budget of money. */
 function toLimitSet({ budget, ...rest }: Entries): LimitSet {
   if (budget === undefined) return rest;
-  return { ...rest, budget: budget.find((each) => !isMoney(each)), spend: budget.find(isMoney) };
+  return {
+    ...rest,
+    budget: budget.find((each) => !isMoneyBudget(each)),
+    spend: budget.find(isMoneyBudget),
+  };
 }
 
 /** @internal Limits as they are written. */

@@ -68,9 +68,12 @@ const port = v.pipe(
   v.integer(portForm),
   v.minValue(0, portForm),
   v.maxValue(65535, portForm),
-  v.description("Port; 0 for any free one"),
+  v.description("Port. 0: any free port"),
 );
-const hostname = v.optional(about(nonEmpty, "Name or address of an interface"), "127.0.0.1");
+const hostname = v.optional(
+  about(nonEmpty, "Name or address of the network interface to listen on"),
+  "127.0.0.1",
+);
 
 /** @internal The schema of one address for callers. */
 export const ListenSchema: v.GenericSchema<ListenInput, ListenConfig> = strictObject({
@@ -81,7 +84,7 @@ export const ListenSchema: v.GenericSchema<ListenInput, ListenConfig> = strictOb
       cert: about(nonEmpty, "PEM file of the certificate, relative to the configuration"),
       key: about(nonEmpty, "PEM file of its private key, relative to the configuration"),
     }, "expected an object with cert and key"),
-    "Certificate for https; without it the listener uses http",
+    "Certificate for https. Left out: the listener uses http",
   )),
 }, "expected an object");
 

@@ -5,8 +5,18 @@
  */
 import * as v from "valibot";
 import { BILLING_CLASSES, type BillingClass } from "../exchange/billing.ts";
+import { isDate } from "./calendar.ts";
 import { matchesGlob } from "./glob.ts";
+import {
+  distinct,
+  type FactorWhen,
+  hasOrder,
+  isAlwaysMet,
+  type RowWhen,
+} from "./price_conditions.ts";
 import { about, nonEmpty, shortText, strictObject } from "./schema.ts";
+
+export type { FactorWhen, HoursOfDays, RowWhen } from "./price_conditions.ts";
 
 /** @internal The schema of the currency. */
 export const CurrencySchema: v.GenericSchema<string> = v.pipe(
@@ -25,40 +35,6 @@ export type Decimal = number | string;
  * or images, or of an hour.
  */
 export type Rates = { readonly [Name in BillingClass]?: Decimal | undefined };
-
-/** Hours of some days of the week, UTC. */
-export interface HoursOfDays {
-  /** Days of the week, 0 for Sunday. */
-  readonly days: readonly number[];
-  /** First minute, such as `01:00`. */
-  readonly from: string;
-  /** The minute after the last one, such as `04:00`; `24:00` for the end of the day. */
-  readonly to: string;
-}
-
-/** Conditions of a factor. All of them must be true. */
-export interface FactorWhen {
-  /** The tier that served the call, as the answer names it. */
-  readonly tier?: string | undefined;
-  /** The region that served the call, as the answer or the provider's `region` names it. */
-  readonly geo?: string | undefined;
-  /** First time, ISO 8601 with its time zone. */
-  readonly since?: string | undefined;
-  /** The time after the last one, ISO 8601 with its time zone. */
-  readonly until?: string | undefined;
-}
-
-/** Conditions of a row. All of them must be true. */
-export interface RowWhen extends FactorWhen {
-  /** The input has more tokens than this, caches included. */
-  readonly over?: number | undefined;
-  /** The input has at least this number of tokens, caches included. */
-  readonly from?: number | undefined;
-  /** The call ended in one of these hours. */
-  readonly hours?: readonly HoursOfDays[] | undefined;
-  /** Values of fields of the request, such as `quality` and `size` of an image. */
-  readonly asked?: Readonly<Record<string, string>> | undefined;
-}
 
 /** Rates under some conditions. */
 export interface PriceRow {
@@ -120,15 +96,15 @@ export const rate: v.GenericSchema<Decimal> = decimalTo(MAX_PRICE, RATE_DECIMALS
 const ABOUT: Readonly<Record<BillingClass, string>> = {
   input: "A million tokens of prompts",
   inputAudio: "A million tokens of audio in prompts",
-  inputImage: "A million tokens of images in prompts; as input if left out",
-  inputVideo: "A million tokens of video in prompts; as input if left out",
-  cacheRead: "A million tokens of prompts from the provider's cache; as input if left out",
+  inputImage: "A million tokens of images in prompts. Left out: the rate of `input`",
+  inputVideo: "A million tokens of video in prompts. Left out: the rate of `input`",
+  cacheRead: "A million tokens of prompts from the provider's cache. Left out: the rate of `input`",
   cacheReadAudio: "A million tokens of audio from the cache",
-  cacheReadImage: "A million tokens of images from the cache; as cacheRead if left out",
-  cacheWrite: "A million tokens written to the provider's cache; as input if left out",
+  cacheReadImage: "A million tokens of images from the cache. Left out: the rate of `cacheRead`",
+  cacheWrite: "A million tokens written to the provider's cache. Left out: the rate of `input`",
   cacheWriteLong: "A million tokens written to the cache for its longer time",
-  output: "A million tokens of answers; reasoning included unless it has its own rate",
-  reasoning: "A million tokens of reasoning; as output if left out",
+  output: "A million tokens of answers. They include reasoning, unless it has a separate rate",
+  reasoning: "A million tokens of reasoning. Left out: the rate of `output`",
   outputAudio: "A million tokens of audio in answers",
   outputImage: "A million tokens of images in answers",
   outputVideo: "A million tokens of video in answers",
@@ -140,7 +116,7 @@ const ABOUT: Readonly<Record<BillingClass, string>> = {
   searchUnits: "A thousand search units, as providers of reranking count",
   pages: "A thousand pages",
   images: "A thousand images",
-  characters: "A million characters",
+  characters: "A million characters of text to speak",
   audioMs: "An hour of audio",
   videoMs: "An hour of video",
   sessionMs: "An hour of a session",
@@ -159,7 +135,7 @@ const timeForm = 'expected a time with its zone, such as "2026-08-21T00:00:00Z"'
 const time = v.pipe(
   v.string(timeForm),
   v.regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)$/, timeForm),
-  v.check((text) => !Number.isNaN(Date.parse(text)), timeForm),
+  v.check((text) => isDate(text.slice(0, 10)) && !Number.isNaN(Date.parse(text)), timeForm),
 );
 const minuteForm = 'expected a time of day in UTC, such as "01:00"';
 const minute = v.pipe(
@@ -173,11 +149,14 @@ const day = v.pipe(
   v.maxValue(6, "expected a day from 0 (Sunday) to 6"),
 );
 const factorWhen = {
-  tier: v.optional(about(shortText, "The tier that served the call, as the answer names it")),
-  geo: v.optional(about(shortText, "The region, as the answer or the provider's region names it")),
-  since: v.optional(about(time, "Time from which the row applies")),
-  until: v.optional(about(time, "Time from which the row no longer applies")),
+  tier: v.optional(about(shortText, "The tier that served the call, by its name in the answer")),
+  geo: v.optional(
+    about(shortText, "The region that the answer names, or else `region` of the provider"),
+  ),
+  since: v.optional(about(time, "Time from which the row or factor applies")),
+  until: v.optional(about(time, "Time from which the row or factor no longer applies")),
 };
+const orderForm = "expected a time after since";
 const rowWhen = v.pipe(
   strictObject({
     ...factorWhen,
@@ -204,53 +183,15 @@ const rowWhen = v.pipe(
       ),
     ),
     asked: v.optional(
-      about(v.record(shortText, shortText), "Fields of the request, such as the size of an image"),
+      about(
+        v.record(shortText, shortText),
+        "Fields of the request and their values, such as the size of an image",
+      ),
     ),
   }),
   v.check(({ over, from }) => over === undefined || from === undefined, "expected over or from"),
+  v.forward(v.check(hasOrder, orderForm), ["until"]),
 );
-
-/** Writes conditions that are met alike in the same way: `from: 10` is `over: 9`. */
-function toPlainWhen({ from, since, until, ...others }: RowWhen): Record<string, unknown> {
-  return {
-    ...others,
-    ...(from !== undefined && { over: from - 1 }),
-    ...(since !== undefined && { since: Date.parse(since) }),
-    ...(until !== undefined && { until: Date.parse(until) }),
-  };
-}
-
-/** Returns the index of the first entry whose conditions are those of an earlier one; else -1. */
-function findRepeated(entries: readonly { readonly when?: RowWhen | undefined }[]): number {
-  const seen = new Set<string>();
-  return entries.findIndex(({ when = {} }) => {
-    const plain = toPlainWhen(when);
-    const sorted = Object.entries(plain).filter(([, value]) => value !== undefined).sort();
-    const size = seen.size;
-    return seen.add(JSON.stringify(sorted)).size === size;
-  });
-}
-
-/** Refuses two entries with the same conditions. */
-function distinct<Entry extends { readonly when?: RowWhen | undefined }>(
-  what: string,
-): v.RawCheckAction<Entry[]> {
-  return v.rawCheck(({ dataset, addIssue }) => {
-    if (!dataset.typed) return;
-    const index = findRepeated(dataset.value);
-    if (index === -1) return;
-    addIssue({
-      message: `expected different conditions: an earlier ${what} has the same`,
-      path: [{
-        type: "array",
-        origin: "value",
-        input: dataset.value,
-        key: index,
-        value: undefined,
-      }],
-    });
-  });
-}
 
 const entryForm = "expected an object with rates, such as input and output";
 const checkedPrice = v.pipe(
@@ -262,20 +203,25 @@ const checkedPrice = v.pipe(
         v.array(strictObject({ when: v.optional(rowWhen), rates: strictObject(rates) })),
         v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} rows`),
         distinct("row"),
-        v.description("Rates under conditions; the last row that matches applies"),
+        v.description("Rates under conditions. The last row that matches applies"),
       ),
     ),
     factors: v.optional(
       v.pipe(
         v.array(
           strictObject({
-            when: strictObject(factorWhen),
+            when: v.pipe(
+              strictObject(factorWhen),
+              v.forward(v.check(hasOrder, orderForm), ["until"]),
+            ),
             times: about(decimalTo(100, FACTOR_DECIMALS, "a factor"), "The factor, such as 0.5"),
           }),
         ),
         v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} factors`),
         distinct("factor"),
-        v.description("Factors on the cost of tokens, under conditions"),
+        v.description(
+          "Factors under conditions. The cost of tokens is multiplied with all that match",
+        ),
       ),
     ),
     currency: v.optional(about(CurrencySchema, "A note: the currency of all prices")),
@@ -288,7 +234,7 @@ const checkedPrice = v.pipe(
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
     const { rows = [], ...flat } = dataset.value;
-    const index = rows.findIndex(({ when = {} }) => Object.keys(when).length === 0);
+    const index = rows.findIndex(({ when = {} }) => isAlwaysMet(when));
     if (index === -1 || !BILLING_CLASSES.some((name) => name in flat)) return;
     addIssue({
       message: "expected conditions: the rates of the price itself have none",

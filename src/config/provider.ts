@@ -84,6 +84,11 @@ export interface ProviderInput extends ProviderCharges {
   /** Deadlines of a call, such as `30s`. */
   readonly deadlines?: DeadlinesInput | undefined;
   /**
+   * Client of its calls. Default: `http1`, the gateway's own, if the runtime has sockets; otherwise
+   * `fetch`, the runtime's.
+   */
+  readonly transport?: ProviderConfig["transport"] | undefined;
+  /**
    * Silence after which the gateway sends a comment in a stream, such as `15s`; `off` for never.
    */
   readonly keepAlive?: string | undefined;
@@ -134,8 +139,8 @@ const entries = {
     v.array(AddressSchema, "expected an array of hosts"),
     v.nonEmpty("expected at least one host"),
     v.description(
-      "`host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: " +
-        "`host/path`. Left out: `NAME.localhost`, or `*` for the only provider",
+      "Hosts at which callers reach it: `host`, `host:port`, `*.suffix` or `*`, each with or without " +
+        "a path before `/v1` (`host/path`). Left out: `NAME.localhost`, or `*` for the only provider",
     ),
   )),
   upstream: UpstreamSchema,
@@ -146,15 +151,15 @@ const entries = {
         [v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")],
         `${durationForm}, or "off"`,
       ),
-      "Silence after which a stream is sent a comment, between events only; `off` for never",
+      "After this time of silence in a stream, the gateway sends the caller a comment. `off`: never",
     ),
     "15s",
   ),
   messages: v.optional(
     about(
       v.picklist(["ordered", "any"], 'expected "ordered" or "any"'),
-      "With `any`, only one message is required, and the provider decides about the rest; " +
-        "`ordered` also checks roles, contents and their order",
+      "`ordered` checks the roles, the contents and the order of messages. " +
+        "`any` requires only a model and one message",
     ),
     "ordered",
   ),
@@ -162,8 +167,8 @@ const entries = {
   operations: v.optional(
     about(
       OperationsSchema,
-      "Groups of operations that callers can use; " +
-        "`default` means all that call models, `all` every path below `/v1`",
+      "Groups of operations that callers can use. " +
+        "`default`: all groups that call models. `all`: every path below `/v1`",
     ),
     ["default"],
   ),
@@ -177,7 +182,7 @@ const entries = {
   egress: v.optional(
     about(
       ProviderEgressSchema,
-      "How calls leave to it; overrides `egress` for all providers. `off`: none of those apply",
+      "How the gateway connects to this provider. Overrides the top-level `egress`. `off`: none applies",
     ),
   ),
   credential: v.optional(about(
@@ -185,26 +190,26 @@ const entries = {
       CREDENTIAL_HEADERS,
       `expected ${CREDENTIAL_HEADERS.map((name) => `"${name}"`).join(", ")}`,
     ),
-    "Header of its interface for the key, accepted in addition to `Authorization`. " +
-      "Left out: by the upstream",
+    "Header in which callers can send the provider key, in addition to `Authorization`. " +
+      "Left out: the header of its interface, such as `x-api-key` for Anthropic",
   )),
   combinedKey: v.optional(
     about(
       v.boolean("expected true or false"),
-      "With `true`, `<gateway key>~<upstream key>` is accepted in the upstream key's place; " +
-        "off if left out",
+      "With `true`, a caller can send both keys as one, in the header of the provider key and " +
+        "without `Gateway-Auth`: `<gateway key>~<provider key>`. Left out: `false`",
     ),
     false,
   ),
   upstreamKey: about(
     v.optional(HeldKeySchema),
-    "Source of a key that the gateway holds, for callers that send none and have `heldKeys`: " +
+    "Source of a provider key for callers that send none and have `heldKeys`: " +
       '`{ "file": … }`, `{ "env": … }` or `{ "exec": […] }`',
   ),
   usage: v.optional(about(
     v.picklist(["ask"], 'expected "ask"'),
-    "With `ask`, the gateway asks the provider to state the tokens of streamed completions if the " +
-      "caller does not, and removes that chunk. Nothing else changes bytes",
+    "With `ask`, the gateway asks the provider to state the tokens of a streamed completion if the " +
+      "caller does not, and removes the chunk that states them",
   )),
   headers: v.optional(HeadersSchema),
   durable: v.optional(
@@ -212,7 +217,7 @@ const entries = {
   ),
   limits: v.optional(about(LimitSetSchema, "Limits that all keys share")),
   ...CHARGE_ENTRIES,
-};
+} satisfies Readonly<Record<keyof ProviderInput, unknown>>;
 const settings = strictObject(entries, "expected an object", HINTS);
 
 /** @internal A provider before the defaults that depend on its name and on other settings. */

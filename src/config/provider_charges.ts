@@ -39,7 +39,7 @@ export interface ProviderCharges {
   readonly callPrices?: Readonly<Record<string, Decimal>> | undefined;
   /**
    * Charge for a call whose answer did not begin before a deadline: all that was reserved for it, its
-   * input, or nothing. Default: `reservation`, which strict limits always charge.
+   * input, or nothing. Default: `input`. Strict limits always charge the reservation.
    */
   readonly chargeTimeouts?: TimeoutCharge | undefined;
 }
@@ -61,28 +61,28 @@ export const CHARGE_ENTRIES: {
 } = {
   maxOutput: v.optional(about(
     tokenCount,
-    "The most tokens that one answer can have. It limits the maximum that callers state, " +
-      "and replaces a missing one",
+    "The most tokens that one answer can have. Limits never reserve more output for an answer. " +
+      "Under a strict limit it counts for callers that state no maximum",
   )),
   maxInput: v.optional(about(
     tokenCount,
-    "The most tokens of input that one of its models accepts: no call is estimated at more. " +
+    "The most tokens of input that one of its models accepts. Limits never reserve more for a prompt. " +
       "Left out: 2,000,000",
   )),
   prices: v.optional(
-    about(PricesSchema, "Prices of its models; they override the prices for all providers"),
+    about(PricesSchema, "Prices of its models. They override the prices for all providers"),
   ),
   region: v.optional(about(
     shortText,
-    "Region of its models, for factors and rows of prices with `geo`, if its answers state none",
+    "Region of its models. Prices with the condition `geo` use it if an answer names no region",
   )),
   statesCost: v.optional(about(
     v.boolean("expected true or false"),
-    "With `true`, the cost that its answers state is charged, and prices are used only without one",
+    "With `true`, a call costs the amount that its answer states. Prices are used only if it states none",
   )),
   tiers: v.optional(about(
     v.array(shortText, "expected an array of strings"),
-    "Tiers that can serve a call that asks for none. Budgets reserve the highest of their prices",
+    "Tiers in which the provider can serve a call that asks for no tier. Budgets reserve the highest of their prices",
   )),
   maxCalls: v.optional(about(
     tokenCount,
@@ -99,6 +99,6 @@ export const CHARGE_ENTRIES: {
       'expected "nothing", "input" or "reservation"',
     ),
     "Charge for a call whose answer did not begin before a deadline: `nothing`, its `input`, or its " +
-      "`reservation`. Left out: `reservation`, which strict limits always charge",
+      "`reservation`. Left out: `input`. Strict limits always charge the reservation",
   )),
 };

@@ -165,7 +165,7 @@ const sentinel = strictObject({
       v.array(node, "expected an array of addresses"),
       v.nonEmpty("expected at least one address"),
     ),
-    "Addresses of Sentinels; they name the others",
+    "Addresses of some Sentinels. These name all others",
   ),
   username: v.optional(about(nonEmpty, "ACL user of the Sentinels")),
   password: v.optional(about(nonEmpty, "Password of the Sentinels")),
@@ -176,7 +176,7 @@ const tls = strictObject({
     about(nonEmpty, "PEM file of the authorities to trust, instead of the runtime's own"),
   ),
   cert: v.optional(about(nonEmpty, "PEM file of the client certificate of this gateway")),
-  key: v.optional(about(nonEmpty, "PEM file of its private key")),
+  key: v.optional(about(nonEmpty, "PEM file of the private key of `cert`")),
 }, "expected an object with ca, or with cert and key");
 
 const timeout = about(
@@ -188,7 +188,7 @@ const timeout = about(
     ),
     DEFAULT_TIMEOUT,
   ),
-  "A call that is answered later has failed. At least twice the round trip to Redis",
+  "The longest wait for an answer of Redis. Set it to at least twice the round trip time",
 );
 
 const COUNT_FORM = "expected a whole number above 0";
@@ -246,18 +246,23 @@ const settings = v.pipe(
     ),
     cluster: v.optional(about(
       v.pipe(v.array(url, "expected an array of URLs"), v.nonEmpty("expected at least one URL")),
-      "URLs of some nodes of a Cluster; these report all others",
+      "URLs of some nodes of a Redis Cluster. These name all others",
     )),
-    sentinel: v.optional(about(sentinel, "Sentinels, which name the primary")),
+    sentinel: v.optional(
+      about(sentinel, "Redis Sentinels. They name the server that is the primary"),
+    ),
     username,
     password,
     tls: v.optional(
-      about(tls, "For `rediss://`; with Sentinels it turns TLS on, for them and for the servers"),
+      about(
+        tls,
+        "Settings of TLS for `rediss://`. With Sentinels it turns TLS on, for them and for the servers",
+      ),
     ),
     gateways: v.optional(about(
       v.pipe(v.number(COUNT_FORM), v.integer(COUNT_FORM), v.minValue(1, COUNT_FORM)),
-      "Number of gateway processes to expect until Redis reports it, if no earlier number is known. " +
-        "Left out: 10",
+      "Number of gateway processes that share limits. It is used only until Redis reports the real " +
+        "number, if the gateway remembers none. Left out: 10",
     )),
     timeout,
   }, URL_FORM),

@@ -95,11 +95,11 @@ export const RunsSchema: v.GenericSchema<RunsInput, RunsConfig> = v.pipe(
   strictObject({
     headers: about(
       v.optional(HeaderNamesSchema, []),
-      "Headers of clients that name a run if there is no `Gateway-Run`, tried in order",
+      "Headers that name the run if a caller sends no `Gateway-Run`. The first with a value counts",
     ),
     budget: about(v.optional(money), "The most money of one run, such as `5 USD`"),
     calls: about(v.optional(countUpTo(MAX_RUN_CALLS)), "The most calls of one run"),
-    idle: about(v.optional(idle, "24h"), "Time after its last use until a run is forgotten"),
+    idle: about(v.optional(idle, "24h"), "A run is forgotten this long after its last use"),
     maxPerKey: about(
       v.optional(countUpTo(MOST_RUNS), 1000),
       "The most runs that are remembered for one gateway key",
@@ -110,7 +110,7 @@ export const RunsSchema: v.GenericSchema<RunsInput, RunsConfig> = v.pipe(
     ),
     onRepeat: about(
       v.optional(v.picklist(["report", "refuse"], 'expected "report" or "refuse"')),
-      "`report` those calls, or `refuse` them too. Default: `report`",
+      "With `refuse`, those calls are also refused. Left out: `report`",
     ),
   }, "expected an object"),
   v.forward(

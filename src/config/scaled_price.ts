@@ -4,6 +4,7 @@
  * @module
  */
 import { BILLING_CLASSES, type BillingClass, type Tariff } from "../exchange/billing.ts";
+import { geoOf, tierOf } from "./price_conditions.ts";
 import {
   type Decimal,
   FACTOR_DECIMALS,
@@ -14,21 +15,6 @@ import {
   type Rates,
   type RowWhen,
 } from "./prices.ts";
-
-/** Names of the standard tier. An answer without a tier was served by it, too. */
-const STANDARD_TIERS: ReadonlySet<string> = new Set(["default", "standard", "auto", "on_demand"]);
-/** Names of no particular region. */
-const STANDARD_GEOS: ReadonlySet<string> = new Set(["global", "not_available"]);
-
-/** Returns the name of a tier; the empty text for the standard tier, whatever its name. */
-export function tierOf(name: string = ""): string {
-  return STANDARD_TIERS.has(name) ? "" : name;
-}
-
-/** Returns the name of a region; the empty text for no particular region, whatever its name. */
-export function geoOf(name: string = ""): string {
-  return STANDARD_GEOS.has(name) ? "" : name;
-}
 
 /** Classes that cost as much as another class if they have no rate: providers bill them so. */
 const FALLBACKS: Partial<Record<BillingClass, BillingClass>> = {

@@ -61,11 +61,18 @@ const names = Object.keys(SHAPE_SETTINGS) as readonly ShapeName[];
 export const ShapeSchema: v.GenericSchema<ShapeName | undefined, ShapeName> = v.optional(
   about(
     v.picklist(names, `expected ${names.map((name) => `"${name}"`).join(", ")}`),
-    "The paths that its callers use: `v1` for those of OpenAI and Anthropic, otherwise those of " +
-      "the interface's own clients, which the upstream receives in full",
+    "The interface whose paths callers use. `v1`: the paths of OpenAI and Anthropic, below `/v1`. " +
+      "Any other: the whole paths of that interface's own clients, which are appended to `upstream`",
   ),
   "v1",
 );
+
+const AZURE_HOST = /\.azure\.(?:com|us|cn)$/;
+
+/** Returns whether a provider is Azure: by its shape, or by the hosts of its newer addresses. */
+export const isAtAzure = (
+  { shape, upstreams }: { readonly shape: ShapeName; readonly upstreams: readonly string[] },
+): boolean => shape === "azure" || upstreams.every((url) => AZURE_HOST.test(new URL(url).hostname));
 
 /** The last segment of a base URL that belongs to the paths of clients. */
 const CLIENT_SEGMENT = /\/(?:v\d\w*|api|openai|model)$/;

@@ -70,9 +70,14 @@ const sourceForm = 'expected { "file": … } or { "env": … }';
 const source = v.pipe(
   strictObject({
     file: v.optional(
-      about(nonEmpty, "Path of a file with the secret alone, which only its owner can read"),
+      about(
+        nonEmpty,
+        "Path of a file that contains only the secret, and that only its owner can read",
+      ),
     ),
-    env: v.optional(about(nonEmpty, "Instead: name of an environment variable with the secret")),
+    env: v.optional(
+      about(nonEmpty, "Instead of `file`: name of an environment variable with the secret"),
+    ),
   }, sourceForm),
   v.check(
     ({ file, env }) => (file === undefined) !== (env === undefined),
@@ -87,7 +92,7 @@ export const SignInSchema: v.GenericSchema<SignInInput, SignInConfig> = v.pipe(
     clientSecret: v.optional(
       about(
         v.union([secret, source], secretForm),
-        "`client_secret`, if the identity provider wants one, or its source: a file or a variable",
+        "`client_secret`, if the identity provider requires one: the secret itself, or a file or a variable with it",
       ),
     ),
     url: about(

@@ -89,7 +89,7 @@ export const TeamsSchema: v.GenericSchema<
         heldKeys,
         upstreamKeys: v.optional(about(
           v.record(v.string(), HeldKeySchema, "expected an object: providers and their keys"),
-          "Sources of keys for its callers, by provider, as in `upstreamKey` of a provider",
+          "By provider: source of the provider key for callers of this team, in the form of `upstreamKey` of a provider",
         )),
       },
       form,

@@ -36,5 +36,5 @@ export const UpstreamSchema: v.GenericSchema<string | readonly string[], string 
     ],
     UPSTREAM_FORM,
   ),
-  "A base URL, several of equal replicas, or the short name of a known provider",
+  "Base URL of the provider, a list of the base URLs of its replicas, or the short name of a known provider",
 );

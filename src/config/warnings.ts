@@ -8,6 +8,7 @@ import type { Config } from "./config.ts";
 import type { Misfit } from "./cross_checks.ts";
 import { findMissingWrites } from "./cache_write_prices.ts";
 import { noteOnBudget } from "./limit_forms.ts";
+import { hasAmountLimit, LIMIT_NAMES } from "./limit_kinds.ts";
 import type { LimitSet } from "./limit_set.ts";
 
 /** Limits with the path of their setting. */
@@ -37,13 +38,12 @@ function listLimits(config: Config): Found[] {
 
 /** Finds a mode without an effect. */
 function findIdleMode([path, limits]: Found): Misfit[] {
-  const { mode, requests, concurrency, tokens, budget, spend } = limits;
-  const isMeasured = tokens !== undefined || budget !== undefined || spend !== undefined;
-  const isLimited = isMeasured || requests !== undefined || concurrency !== undefined;
+  const { mode } = limits;
+  const isLimited = LIMIT_NAMES.some((name) => limits[name] !== undefined);
   if (mode !== undefined && !isLimited) {
     return [{ path: [...path, "mode"], message: "has no effect without a limit" }];
   }
-  if (mode !== "strict" || isMeasured) return [];
+  if (mode !== "strict" || hasAmountLimit(limits)) return [];
   return [{
     path: [...path, "mode"],
     message:
@@ -55,6 +55,36 @@ function findIdleMode([path, limits]: Found): Misfit[] {
 function findSmallBudget([path, limits]: Found): Misfit[] {
   const message = noteOnBudget(limits.budget?.limit);
   return message === undefined ? [] : [{ path: [...path, "budget"], message }];
+}
+
+/** Finds rights to held keys without such a key, and held keys of teams without the right. */
+function findIdleHeldKeys({ providers, teams, keys }: Config): Misfit[] {
+  const isComplete = Array.isArray(keys); // keys in a file or a store can have the right
+  const ofKeys = isComplete ? keys : [];
+  const sources = Object.values(providers).map(({ upstreamKey }) => upstreamKey);
+  const ofTeams = Object.values(teams).flatMap(({ upstreamKeys = {} }) =>
+    Object.values(upstreamKeys)
+  );
+  const hasSource = [...sources, ...ofTeams].some((source) => source !== undefined);
+  const found: Misfit[] = [];
+  const addIdleRight = (...path: Misfit["path"]): void => {
+    if (hasSource) return;
+    const message = "has no effect without upstreamKey of a provider, or upstreamKeys of a team";
+    found.push({ path: [...path, "heldKeys"], message });
+  };
+  for (const [name, { heldKeys, upstreamKeys }] of Object.entries(teams)) {
+    if (heldKeys === true) addIdleRight("teams", name);
+    const isUsed = heldKeys === true || !isComplete ||
+      ofKeys.some((key) => key.team === name && key.heldKeys === true);
+    if (upstreamKeys === undefined || isUsed) continue;
+    const message = 'is used only for keys with "heldKeys": true: set heldKeys of the team if it ' +
+      "is for all of its keys";
+    found.push({ path: ["teams", name, "upstreamKeys"], message });
+  }
+  for (const [index, { heldKeys }] of ofKeys.entries()) {
+    if (heldKeys === true) addIdleRight("keys", index);
+  }
+  return found;
 }
 
 /** Finds settings without an effect, budgets that are probably not meant, and incomplete prices, with the reasons. */
@@ -89,5 +119,5 @@ export function findWarnings(config: Config): Misfit[] {
       message: "has no effect without admin, the listener that serves metrics",
     });
   }
-  return [...warnings, ...findMissingWrites(config)];
+  return [...warnings, ...findIdleHeldKeys(config), ...findMissingWrites(config)];
 }

@@ -19,7 +19,7 @@ import { createParsedTypes, type EventData, TypedEventScanner } from "./typed_ev
 import { fieldOf } from "./usage_classes.ts";
 
 /**
- * The types that `isStreamEnd` needs. Most events of other types are not parsed, except errors and
+ * The types that `readEvent` needs. Most events of other types are not parsed, except errors and
  * events that do not begin with their type.
  */
 const TYPES = createParsedTypes("message_start", "message_delta", "message_stop");
@@ -32,7 +32,7 @@ class MessageScanner extends TypedEventScanner {
     super(TYPES);
   }
 
-  protected override isStreamEnd(type: unknown, event: EventData): boolean {
+  protected override readEvent(type: unknown, event: EventData): boolean {
     if (type === "message_stop") return true;
     if (type === "message_start") this.#add(event.message);
     if (type === "message_delta") this.#add(event);

@@ -60,21 +60,31 @@ function readCounts(usage: unknown): MessageCounts {
   };
 }
 
-/**
- * Adds the fields that an event states to those of earlier events. Providers state running totals,
- * and state some fields only once.
- */
-export function mergeCounts(counts: MessageCounts, usage: unknown): MessageCounts {
-  const merged: Record<string, unknown> = { ...counts };
-  for (const [name, value] of Object.entries(readCounts(usage))) {
-    if (value !== undefined) merged[name] = value;
-  }
-  return merged;
-}
-
 /** Tokens written to the cache. */
 const writtenOf = ({ written, shortWritten = 0, longWritten = 0 }: MessageCounts): number =>
   written ?? shortWritten + longWritten;
+
+/** Fields of the input, which some providers set to 0 in the last event. */
+const INPUT_FIELDS: ReadonlySet<string> = new Set(
+  ["input", "cached", "written", "shortWritten", "longWritten"],
+);
+
+/**
+ * Adds the fields that an event states to those of earlier events. Providers state running totals,
+ * and state some fields only once. No message has an input without tokens, so such an input does
+ * not replace an earlier one.
+ */
+export function mergeCounts(counts: MessageCounts, usage: unknown): MessageCounts {
+  const stated = readCounts(usage);
+  const { input = 0, cached = 0 } = stated;
+  const hasInput = input + cached + writtenOf(stated) > 0;
+  const merged: Record<string, unknown> = { ...counts };
+  for (const [name, value] of Object.entries(stated)) {
+    const isKept = !hasInput && INPUT_FIELDS.has(name) && merged[name] !== undefined;
+    if (value !== undefined && !isKept) merged[name] = value;
+  }
+  return merged;
+}
 
 /** Makes the part of one model run. */
 function toPart(counts: MessageCounts, tariff: Pick<UsagePart["tariff"], "tier" | "geo">) {

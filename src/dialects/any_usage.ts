@@ -13,10 +13,18 @@ import {
 } from "./anthropic_usage.ts";
 import { GeminiUsage, readInteraction } from "./gemini_usage.ts";
 import { readChatUsage } from "./openai_chat.ts";
+import { readMedia } from "./openai_media.ts";
 import { readResponsesUsage } from "./openai_responses.ts";
 import { readTokens } from "./openai_usage.ts";
-import { readBedrock, readBilledUnits, readUnits } from "./other_usage.ts";
-import { addTokens } from "./token_usage.ts";
+import {
+  type BedrockMetrics,
+  countPictures,
+  readBedrock,
+  readBilledUnits,
+  readMetrics,
+  readUnits,
+} from "./other_usage.ts";
+import { addTokens, type UsageReader } from "./token_usage.ts";
 import { countIn, fieldOf, nameOf } from "./usage_classes.ts";
 
 /** Events that contain a response with its usage. */
@@ -25,13 +33,17 @@ const RESPONSE_ENDS: readonly unknown[] = [
   "response.incomplete",
   "response.failed",
 ];
+/** Event that states the transcription of a caller's speech, next to the response to it. */
+const TRANSCRIBED = "conversation.item.input_audio_transcription.completed";
+/** Name of the model that transcribed: the event does not name it. */
+const TRANSCRIBER = "input_audio_transcription";
 /** Tier of all requests in a batch. Not every provider names it. */
 export const BATCH_TIER = "batch";
 
 /** Reads the usage of an answer, or of an event that states all of it. */
 function readWhole(answer: unknown, json: string): TokenUsage | undefined {
   const usage = fieldOf(answer, "usage");
-  const single = readUnits(answer) ?? readBilledUnits(answer) ?? readBedrock(answer) ??
+  const single = readUnits(answer, json) ?? readBilledUnits(answer) ?? readBedrock(answer) ??
     readInteraction(usage);
   if (single !== undefined) return single;
   if (fieldOf(answer, "object") === "batch") {
@@ -39,21 +51,29 @@ function readWhole(answer: unknown, json: string): TokenUsage | undefined {
     return batch?.total === 0 ? undefined : batch;
   }
   if (isMessageUsage(usage)) return readMessageUsage(answer);
-  return countIn(usage, "input_tokens") === undefined
-    ? readChatUsage(answer, json)
-    : readResponsesUsage(answer, json);
+  if (countIn(usage, "input_tokens") !== undefined) return readResponsesUsage(answer, json);
+  return readChatUsage(answer, json) ?? countPictures(answer);
 }
 
 /** Collects the usage of one answer, from its events or from all of it. */
 export class AnyUsage {
-  readonly #gemini = new GeminiUsage();
+  readonly #gemini: GeminiUsage;
   #message: MessageCounts | undefined;
+  /** Counts of Bedrock for a message. They do not divide what was written to the cache. */
+  #metrics: BedrockMetrics | undefined;
   /** Usage that later statements replace. */
   #latest: TokenUsage | undefined;
   /** Sum of statements that are parts of the answer. */
   #sum: TokenUsage | undefined;
+  /** Sum of transcriptions, which another model makes. */
+  #transcribed: TokenUsage | undefined;
   /** Model that the answer names. */
   #model: string | undefined;
+
+  /** @param model Model that the caller named, for answers that name none */
+  constructor(model: string = "") {
+    this.#gemini = new GeminiUsage(model);
+  }
 
   /** Reads an event, or a plain answer. @param json The text that was parsed */
   add(data: unknown, json: string): void {
@@ -64,8 +84,10 @@ export class AnyUsage {
     const type = fieldOf(data, "type");
     const response = fieldOf(data, "response");
     const message = fieldOf(data, "message") ?? fieldOf(fieldOf(data, "result"), "message");
-    this.#noteModel(data, message, response);
+    const interaction = fieldOf(data, "interaction"); // in Gemini's events of interactions
+    this.#noteModel(data, message, response, interaction);
     this.#gemini.add(data);
+    this.#metrics = readMetrics(data) ?? this.#metrics;
     const usage = fieldOf(data, "usage");
     if (type === "message_start") this.#merge(fieldOf(message, "usage"));
     else if (type === "message_delta") this.#merge(usage);
@@ -74,21 +96,24 @@ export class AnyUsage {
         json,
         tier: fieldOf(response, "service_tier"),
       }));
+    } else if (type === TRANSCRIBED) {
+      this.#addTranscription(readMedia(data, undefined, json));
     } else if (RESPONSE_ENDS.includes(type)) {
       this.#latest = readResponsesUsage(response, json) ?? this.#latest;
     } else if (fieldOf(fieldOf(data, "result"), "type") === "succeeded") {
       this.#add(readMessageUsage(message));
     } else {
       const delta = fieldOf(data, "delta"); // Cohere's last event
-      const whole = fieldOf(delta, "usage") === undefined ? data : delta;
+      const whole = [interaction, delta].find((each) => fieldOf(each, "usage")) ?? data;
       this.#latest = readWhole(whole, json) ?? this.#latest;
     }
   }
 
   /** The usage so far. */
   get usage(): TokenUsage | undefined {
-    const message = this.#message && sumMessageUsage(this.#message);
-    const usage = this.#gemini.usage ?? message ?? this.#sum ?? this.#latest;
+    const message = this.#message && sumMessageUsage({ ...this.#metrics, ...this.#message });
+    const own = this.#gemini.usage ?? message ?? this.#sum ?? this.#latest;
+    const usage = this.#transcribed === undefined ? own : addTokens(own, this.#transcribed);
     const model = this.#model;
     if (usage === undefined || model === undefined) return usage;
     return { ...usage, parts: partsOf(usage).map((part) => ({ model, ...part })) };
@@ -105,14 +130,25 @@ export class AnyUsage {
     this.#message = mergeCounts(this.#message ?? {}, usage);
   }
 
+  #addTranscription(usage: TokenUsage | undefined): void {
+    if (usage === undefined) return;
+    const parts = partsOf(usage).map((part) => ({ ...part, model: TRANSCRIBER }));
+    this.#transcribed = addTokens(this.#transcribed, { ...usage, parts });
+  }
+
   #add(usage: TokenUsage | undefined): void {
     if (usage !== undefined) this.#sum = addTokens(this.#sum, usage);
   }
 }
 
-/** Reads the usage of a plain answer. @param json The text that was parsed */
-export function readAnyUsage(answer: unknown, json: string): TokenUsage | undefined {
-  const any = new AnyUsage();
-  any.add(answer, json);
-  return any.usage;
+/** Creates the reader of a plain answer. @param model As in {@link AnyUsage} */
+export function createAnyReader(model?: string): UsageReader {
+  return (answer, json) => {
+    const any = new AnyUsage(model);
+    any.add(answer, json);
+    return any.usage;
+  };
 }
+
+/** Reads the usage of a plain answer whose model does not matter. */
+export const readAnyUsage: UsageReader = createAnyReader();

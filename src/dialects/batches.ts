@@ -4,10 +4,11 @@
  *
  * @module
  */
+import { contextEndsOf } from "../config/context_ends.ts";
 import { partsOf, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
 import { ANTHROPIC } from "./anthropic.ts";
 import { BATCH_TIER, readAnyUsage } from "./any_usage.ts";
-import type { AnswerMeter, Dialect } from "./dialect.ts";
+import type { AnswerMeter, ContextEnds, Dialect } from "./dialect.ts";
 import { OPAQUE } from "./opaque.ts";
 import { addTokens, joinParts, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { fieldOf, nameOf } from "./usage_classes.ts";
@@ -17,11 +18,8 @@ const RESULT_DEPTH = 7;
 const LF = 0x0a;
 const utf8 = new TextDecoder();
 
-/**
- * Numbers of tokens at which published prices change. Results between two of them are added, and
- * priced by the longest of them.
- */
-const THRESHOLDS: readonly number[] = [100, 128, 200, 256, 272, 512].map((k) => 1000 * k);
+/** The ends of contexts where prices are unknown. */
+const PUBLISHED_ENDS: ContextEnds = () => contextEndsOf(undefined);
 
 /** States of a batch whose usage can still grow. */
 const UNFINISHED: ReadonlySet<unknown> = new Set([
@@ -62,29 +60,28 @@ function readResult(result: unknown, json: string): TokenUsage | undefined {
 }
 
 /** Returns a name that parts have in common if one price applies to all of them. */
-function priceGroupOf({ model, tariff }: UsagePart): string {
-  const { geo, context } = tariff;
-  const step = THRESHOLDS.findIndex((threshold) => context <= threshold);
-  return JSON.stringify([model, geo, step]);
+function priceGroupOf({ model = "", tariff }: UsagePart, contextEnds: ContextEnds): string {
+  const { geo, context, asked } = tariff;
+  const end = contextEnds(model).findLast((each) => each <= context);
+  return JSON.stringify([model, geo, end, asked]);
 }
 
-/** Adds the usage of a result, so that there is one part for each price. */
-function addResult(before: TokenUsage | undefined, result: TokenUsage): TokenUsage {
-  const sum = addTokens(before, result);
-  const groups = new Map<string, UsagePart>();
-  for (const part of partsOf(sum)) {
-    const group = priceGroupOf(part);
-    const found = groups.get(group);
-    groups.set(group, found === undefined ? part : joinParts(found, part));
-  }
-  return { ...sum, parts: [...groups.values()] };
-}
+/** The most groups of parts with their own price. All further parts share one group. */
+const MAX_GROUPS = 64;
+const SHARED_GROUP = "";
 
 /** Adds the usage of results while they are relayed, one JSON text on each line. */
 class ResultsMeter implements AnswerMeter {
   readonly outputTokens = undefined;
+  readonly #contextEnds: ContextEnds;
+  /** One part for each price. */
+  readonly #groups = new Map<string, UsagePart>();
   #sum: TokenUsage | undefined;
   #line: PlainAnswerMeter | undefined;
+
+  constructor(contextEnds: ContextEnds = PUBLISHED_ENDS) {
+    this.#contextEnds = contextEnds;
+  }
 
   push(chunk: Uint8Array): void {
     let start = 0;
@@ -98,7 +95,7 @@ class ResultsMeter implements AnswerMeter {
 
   get usage(): TokenUsage | undefined {
     this.#endLine();
-    return this.#sum;
+    return this.#sum && { ...this.#sum, parts: [...this.#groups.values()] };
   }
 
   #pushLine(bytes: Uint8Array): void {
@@ -109,12 +106,22 @@ class ResultsMeter implements AnswerMeter {
   #endLine(): void {
     const usage = this.#line?.usage;
     this.#line = undefined;
-    if (usage !== undefined) this.#sum = addResult(this.#sum, usage);
+    if (usage === undefined) return;
+    this.#sum = addTokens(this.#sum, { ...usage, parts: [] });
+    for (const part of partsOf(usage)) this.#addPart(part);
+  }
+
+  #addPart(part: UsagePart): void {
+    const name = priceGroupOf(part, this.#contextEnds);
+    const isKept = this.#groups.has(name) || this.#groups.size < MAX_GROUPS;
+    const group = isKept ? name : SHARED_GROUP;
+    const found = this.#groups.get(group);
+    this.#groups.set(group, found === undefined ? part : joinParts(found, part));
   }
 }
 
-function readResults(answer: Uint8Array): TokenUsage | undefined {
-  const meter = new ResultsMeter();
+function readResults(answer: Uint8Array, contextEnds?: ContextEnds): TokenUsage | undefined {
+  const meter = new ResultsMeter(contextEnds);
   meter.push(answer);
   return meter.usage;
 }
@@ -130,8 +137,8 @@ export const BATCHES: Dialect = {
 /** Files of OpenAI's interface: they can be the results of a batch. */
 export const RESULTS_FILE: Dialect = {
   ...OPAQUE,
-  createMeter: () => new ResultsMeter(),
-  readUsage: readResults,
+  createMeter: (_model, contextEnds) => new ResultsMeter(contextEnds),
+  readUsage: (answer, _model, contextEnds) => readResults(answer, contextEnds),
 };
 
 /** Anthropic's batches (https://docs.anthropic.com/en/api/creating-message-batches). */

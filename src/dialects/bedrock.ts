@@ -12,12 +12,13 @@ import { AnyUsage, readAnyUsage } from "./any_usage.ts";
 import { countPlainOutput, countStream } from "./content_count.ts";
 import type { Dialect, StreamScanner } from "./dialect.ts";
 import { type Frame, FrameReader } from "./event_frames.ts";
-import { readBedrockHeaders } from "./other_usage.ts";
+import { METRICS, readBedrockHeaders, readBedrockTier } from "./other_usage.ts";
 import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { fieldOf } from "./usage_classes.ts";
 
-/** Field of the last frame of `InvokeModel`'s streams, in every model's form. */
-const METRICS = "amazon-bedrock-invocationMetrics";
+/** Events of Anthropic's models that state usage, also what the metrics leave out. */
+const MESSAGE_EVENTS: readonly unknown[] = ["message_start", "message_delta"];
+const STATEMENT = new RegExp(`"(?:${METRICS}|message_start|message_delta)"`);
 const utf8 = new TextDecoder();
 
 /** Reads the event in a frame of `InvokeModel`, which is JSON in base64. */
@@ -29,7 +30,7 @@ function readChunk(payload: string): string {
 
 /** Watches one stream of frames. */
 class FrameScanner implements StreamScanner {
-  readonly hasErrorEvent = false;
+  readonly clientsReadErrorEvent = false;
   readonly boundary = "";
   payloadCount = 0;
   isComplete = false;
@@ -76,12 +77,23 @@ class FrameScanner implements StreamScanner {
     else if (type === "metadata") {
       this.#any.add(JSON.parse(text), text);
       this.hasLastEvent = this.isComplete;
-    } else if (type === "chunk") {
-      const json = readChunk(text);
-      if (!json.includes(METRICS)) return;
-      this.#any.add({ [METRICS]: fieldOf(JSON.parse(json), METRICS) }, json);
-      this.isComplete = this.hasLastEvent = true;
+    } else if (type === "chunk") this.#noteChunk(readChunk(text));
+  }
+
+  #noteChunk(json: string): void {
+    if (!STATEMENT.test(json)) return;
+    const event = JSON.parse(json);
+    const type = fieldOf(event, "type");
+    if (MESSAGE_EVENTS.includes(type)) {
+      // Without its model: the path names it as Bedrock's prices do.
+      const usage = fieldOf(event, "usage");
+      const message = { usage: fieldOf(fieldOf(event, "message"), "usage") };
+      this.#any.add({ type, usage, message }, json);
     }
+    const metrics = fieldOf(event, METRICS);
+    if (metrics === undefined) return; // a text can contain its name
+    this.#any.add({ [METRICS]: metrics }, json);
+    this.isComplete = this.hasLastEvent = true;
   }
 
   toErrorEvent(): string {
@@ -116,6 +128,7 @@ export const BEDROCK: Dialect = {
   createMeter: () => new PlainAnswerMeter(readAnyUsage),
   readUsage: (answer) => readPlainUsage(answer, readAnyUsage),
   readHeaderUsage: readBedrockHeaders,
+  readHeaderTier: readBedrockTier,
   countOutput: countPlainOutput,
   toErrorBody,
 };

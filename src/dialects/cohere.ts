@@ -15,13 +15,13 @@ const TYPES = createParsedTypes("message-end");
 
 /** Watches one stream of a message. */
 class MessageScanner extends TypedEventScanner {
-  override readonly hasErrorEvent: boolean = false;
+  override readonly clientsReadErrorEvent: boolean = false;
 
   constructor() {
     super(TYPES);
   }
 
-  protected override isStreamEnd(type: unknown, event: EventData, json: string): boolean {
+  protected override readEvent(type: unknown, event: EventData, json: string): boolean {
     if (type !== "message-end") return false;
     const any = new AnyUsage();
     any.add(event, json);

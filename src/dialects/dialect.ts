@@ -45,13 +45,18 @@ export interface StreamScanner {
    * True if client libraries read the error event as an error. Otherwise the connection breaks
    * after it, because they would read a clean end as success.
    */
-  readonly hasErrorEvent: boolean;
+  readonly clientsReadErrorEvent: boolean;
   /**
    * Makes the event for an error of the gateway, with its blank line. It is sent after the {@link
    * boundary}.
    */
   toErrorEvent(error: GatewayError): string;
 }
+
+/**
+ * Lists the numbers of input tokens from which a model can have another price, in ascending order.
+ */
+export type ContextEnds = (model: string) => readonly number[];
 
 /** Watches a plain answer while it is relayed, and keeps its end. */
 export interface AnswerMeter {
@@ -77,27 +82,48 @@ export interface UsageOptIn {
   isChunk(bytes: Uint8Array, start: number, end: number): boolean;
 }
 
+/** Headers of an answer. */
+export interface AnswerHeaders {
+  get(name: string): string | null | undefined;
+}
+
 /** Port: a dialect. */
 export interface Dialect {
   /** Content type of its streams, in lower case. Default: `text/event-stream`. */
   readonly streamType?: string;
+  /** Dialect of its streams of a second type. Left out if it has none. */
+  readonly list?: Dialect;
   /**
    * Text that keeps a silent stream open between two events; empty if its clients accept none.
    * Default: a comment.
    */
   readonly keepAlive?: string;
   /** Reads the usage that headers of an answer state. Left out if they state none. */
-  readHeaderUsage?(
-    headers: { get(name: string): string | null | undefined },
-  ): TokenUsage | undefined;
+  readHeaderUsage?(headers: AnswerHeaders): TokenUsage | undefined;
+  /** Reads the tier that headers of an answer state. Left out if they state none. */
+  readHeaderTier?(headers: AnswerHeaders): string | undefined;
   /**
-   * Creates the scanner of one stream. @param answers The number of requested answers, at least 1
+   * Creates the scanner of one stream.
+   *
+   * @param answers The number of requested answers, at least 1
+   * @param model Model that the caller named, for answers that name none
    */
-  createScanner(answers: number): StreamScanner;
-  /** Creates the meter of one plain answer that is relayed in pieces. */
-  createMeter(): AnswerMeter;
-  /** Reads the tokens that a plain answer states. @param answer All of it */
-  readUsage(answer: Uint8Array): TokenUsage | undefined;
+  createScanner(answers: number, model?: string): StreamScanner;
+  /**
+   * Creates the meter of one plain answer that is relayed in pieces.
+   *
+   * @param model As in {@link createScanner}
+   * @param contextEnds For answers of many model runs. Default: the ends of published prices
+   */
+  createMeter(model?: string, contextEnds?: ContextEnds): AnswerMeter;
+  /**
+   * Reads the tokens that a plain answer states.
+   *
+   * @param answer All of it
+   * @param model As in {@link createScanner}
+   * @param contextEnds As in {@link createMeter}
+   */
+  readUsage(answer: Uint8Array, model?: string, contextEnds?: ContextEnds): TokenUsage | undefined;
   /**
    * Estimates the tokens of output in a plain answer that states none.
    *

@@ -12,12 +12,16 @@ import { joinChunks } from "../http/read_all.ts";
 export interface Frame {
   /** Its headers with text, such as `:event-type`. */
   readonly headers: ReadonlyMap<string, string>;
+  /** Empty if the frame is larger than {@link MAX_READ_BYTES}. */
   readonly payload: Uint8Array;
 }
 
 const PRELUDE_BYTES = 12;
 const CHECKSUM_BYTES = 4;
-/** The largest frame that is read. AWS allows 24 MB, but no frame that states usage is large. */
+/**
+ * The largest frame that is read whole. AWS allows 24 MB, but no frame that states usage is large.
+ * Only the headers of larger frames are read, because one of them can end the answer.
+ */
 const MAX_READ_BYTES = 131_072;
 /** Bytes of a header's value by its type; type 6 and 7 state their length. */
 const VALUE_BYTES = [0, 0, 1, 2, 4, 8, undefined, undefined, 8, 16] as const;
@@ -50,18 +54,19 @@ function readHeaders(bytes: Uint8Array): Map<string, string> {
 export class FrameReader {
   readonly #onFrame: (frame: Frame) => void;
   /**
-   * The bytes of the unfinished frame, unless it is too large to be read. Copies, because runtimes
-   * can reuse the buffer.
+   * The bytes of the unfinished frame that are read: the first {@link #readBytes}. Copies, because
+   * runtimes can reuse the buffer.
    */
   #parts: Uint8Array[] = [];
   /** Bytes of the unfinished frame so far. */
   #frameBytes = 0;
   /** Length of the unfinished frame; 0 before its prelude is complete. */
   #length = 0;
+  #readBytes = PRELUDE_BYTES;
   /** True after bytes that are no frame. The rest is not read. */
   #isBroken = false;
 
-  /** @param onFrame Receives each frame that is not too large */
+  /** @param onFrame Receives each frame */
   constructor(onFrame: (frame: Frame) => void) {
     this.#onFrame = onFrame;
   }
@@ -78,8 +83,9 @@ export class FrameReader {
       const wanted = (this.#length === 0 ? PRELUDE_BYTES : this.#length) - this.#frameBytes;
       const taken = rest.subarray(0, wanted);
       rest = rest.subarray(taken.length);
+      const read = taken.subarray(0, Math.max(0, this.#readBytes - this.#frameBytes));
       this.#frameBytes += taken.length;
-      if (this.#length <= MAX_READ_BYTES) this.#parts.push(new Uint8Array(taken));
+      if (read.length > 0) this.#parts.push(new Uint8Array(read));
       if (taken.length === wanted) this.#advance();
     }
   }
@@ -87,13 +93,18 @@ export class FrameReader {
   /** Goes on after the prelude, or after the frame. */
   #advance(): void {
     if (this.#length === 0) {
-      this.#length = viewOf(joinChunks(this.#parts)).getUint32(0);
+      const prelude = viewOf(joinChunks(this.#parts));
+      this.#length = prelude.getUint32(0);
+      const isLarge = this.#length > MAX_READ_BYTES;
+      const headersEnd = PRELUDE_BYTES + prelude.getUint32(4);
+      this.#readBytes = isLarge ? Math.min(headersEnd, MAX_READ_BYTES) : this.#length;
       this.#isBroken = this.#length < PRELUDE_BYTES + CHECKSUM_BYTES;
       return;
     }
-    if (this.#length <= MAX_READ_BYTES) this.#read(joinChunks(this.#parts));
+    this.#read(joinChunks(this.#parts));
     this.#parts = [];
     this.#frameBytes = this.#length = 0;
+    this.#readBytes = PRELUDE_BYTES;
   }
 
   #read(bytes: Uint8Array): void {

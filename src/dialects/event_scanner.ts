@@ -50,7 +50,7 @@ export abstract class EventScanner {
    * True after an event of the provider that is named `error`, or that is an error in the dialect.
    */
   hasError = false;
-  readonly hasErrorEvent: boolean = true;
+  readonly clientsReadErrorEvent: boolean = true;
 
   /**
    * The bytes of the unfinished line so far, unless it is long. `#lineBytes` always counts them.
@@ -96,7 +96,9 @@ export abstract class EventScanner {
   /** The text to send before an event of the gateway: it ends the unfinished line and event. */
   get boundary(): string {
     if (this.isAtBoundary) return "";
-    return this.#lineBytes === 0 && !this.#hasEndedInLine ? "\n" : "\n\n";
+    // After CR, the first LF ends the same line.
+    const isLineEnded = this.#lineBytes === 0 && !this.#hasEndedInLine && !this.#isAfterCr;
+    return isLineEnded ? "\n" : "\n\n";
   }
 
   /** True if the unfinished event's data has several lines so far. */

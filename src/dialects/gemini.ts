@@ -8,28 +8,35 @@
 import { ERRORS } from "../errors/codes.ts";
 import type { ErrorContent, GatewayError } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
-import { AnyUsage, readAnyUsage } from "./any_usage.ts";
+import { AnyUsage, createAnyReader } from "./any_usage.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect, StreamScanner } from "./dialect.ts";
 import { EventScanner } from "./event_scanner.ts";
+import { ListScanner } from "./json_list.ts";
 import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { countIn, fieldOf, listIn, nameOf } from "./usage_classes.ts";
 
-/** Depth of the lists of searches in an event, and in the list of a stream without events. */
+/** Depth of the lists of searches in an event, and in a list of answers. */
 const LIST_DEPTH = 5;
 /** The most candidates that are tracked. `candidateCount` is at most 8 (Google's reference). */
 const MAX_CANDIDATES = 128;
 const utf8 = new TextDecoder();
 
-/** Watches one stream of answers. */
+/**
+ * Watches one stream of answers. An event counts only after its blank line: Google's client library
+ * throws if a stream ends without it, and other clients drop the event. Its usage counts at once.
+ */
 class AnswerScanner extends EventScanner implements StreamScanner {
-  readonly #any = new AnyUsage();
+  readonly #any: AnyUsage;
   /** The candidates that have begun, each with true if it has finished. */
   readonly #candidates = new Map<number, boolean>();
   #isBlocked = false;
+  /** The unfinished event, if it is an answer. */
+  #event: unknown;
 
-  constructor() {
+  constructor(model: string | undefined) {
     super(undefined, LIST_DEPTH);
+    this.#any = new AnyUsage(model);
   }
 
   get usage(): TokenUsage | undefined {
@@ -55,14 +62,19 @@ class AnswerScanner extends EventScanner implements StreamScanner {
 
   protected override readText(json: string): void {
     try {
-      const event: unknown = JSON.parse(json);
-      this.#any.add(event, json);
-      if (fieldOf(event, "error") !== undefined) this.hasError = true;
-      if (nameOf(fieldOf(fieldOf(event, "promptFeedback"), "blockReason"))) this.#isBlocked = true;
-      for (const candidate of listIn(event, "candidates")) this.#note(candidate);
+      this.#event = JSON.parse(json);
+      this.#any.add(this.#event, json);
     } catch {
       // Not an answer. It is forwarded, and does not count as an end.
     }
+  }
+
+  protected override endEvent(): void {
+    const event = this.#event;
+    this.#event = undefined;
+    if (fieldOf(event, "error") !== undefined) this.hasError = true;
+    if (nameOf(fieldOf(fieldOf(event, "promptFeedback"), "blockReason"))) this.#isBlocked = true;
+    for (const candidate of listIn(event, "candidates")) this.#note(candidate);
   }
 
   #note(candidate: unknown): void {
@@ -111,13 +123,24 @@ function toErrorBody({ message, param, code, retryAfterMs }: ErrorContent): stri
   return JSON.stringify({ error: { code: status, message, status: name, details } });
 }
 
-/** The dialect of Gemini. */
-export const GEMINI: Dialect = {
+/** The dialect of Gemini, without streams in lists. */
+const EVENTS: Dialect = {
   // Version 1 of Google's client library reads no event after a comment, but skips blank lines.
   keepAlive: "\n",
-  createScanner: () => new AnswerScanner(),
-  createMeter: () => new PlainAnswerMeter(readAnyUsage, { listDepth: LIST_DEPTH }),
-  readUsage: (answer) => readPlainUsage(answer, readAnyUsage),
+  createScanner: (_answers, model) => new AnswerScanner(model),
+  createMeter: (model) => new PlainAnswerMeter(createAnyReader(model), { listDepth: LIST_DEPTH }),
+  readUsage: (answer, model) => readPlainUsage(answer, createAnyReader(model)),
   countOutput: countPlainOutput,
   toErrorBody,
+};
+
+/** The dialect of Gemini. Without `alt=sse`, a stream is a list. */
+export const GEMINI: Dialect = {
+  ...EVENTS,
+  list: {
+    ...EVENTS,
+    streamType: "application/json",
+    keepAlive: "",
+    createScanner: (_answers, model) => new ListScanner(new AnswerScanner(model)),
+  },
 };

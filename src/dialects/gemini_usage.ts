@@ -23,6 +23,12 @@ const MAX_SEARCHES = 1000;
 const SEARCH_GENERATION = 3;
 const GENERATION = /gemini-(\d{1,3})/;
 
+/** Reads the generation in the name of a model. */
+function generationOf(model: unknown): number | undefined {
+  const [, generation] = GENERATION.exec(String(model)) ?? [];
+  return generation === undefined ? undefined : Number(generation);
+}
+
 /** Reads a count of a kind of content in a list of details. */
 function countOfKind(usage: unknown, lists: readonly string[], kind: string): number | undefined {
   let sum: number | undefined;
@@ -142,15 +148,19 @@ export function readInteraction(usage: unknown): TokenUsage | undefined {
 /** Collects the usage of one answer of Gemini from its events. */
 export class GeminiUsage {
   #usage: unknown;
-  #generation = 0;
+  #generation: number;
   readonly #searches = new Set<string>();
+
+  /** @param model Model that the caller named, for answers that name none */
+  constructor(model: string) {
+    this.#generation = generationOf(model) ?? 0;
+  }
 
   /** Reads an event, or a plain answer. */
   add(data: unknown): void {
     const usage = fieldOf(data, "usageMetadata");
     if (typeof usage === "object" && usage !== null) this.#usage = usage;
-    const model = fieldOf(data, "modelVersion");
-    if (typeof model === "string") this.#generation = Number(GENERATION.exec(model)?.[1] ?? 0);
+    this.#generation = generationOf(fieldOf(data, "modelVersion")) ?? this.#generation;
     for (const candidate of listIn(data, "candidates")) {
       const queries = listIn(fieldOf(candidate, "groundingMetadata"), "webSearchQueries");
       for (const query of queries) {

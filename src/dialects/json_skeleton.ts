@@ -36,6 +36,12 @@ const MAX_ESCAPE = 6;
  */
 const MAX_STRING = 64;
 /**
+ * Number of bytes of a string that are skipped one by one before its quote is searched for. The rest
+ * of most strings, and the distance of most escaped quotes, is shorter than a search takes.
+ */
+const NEAR = 32;
+
+/**
  * Reads a JSON text in pieces and keeps its skeleton: objects near the root, short strings, numbers
  * and literals.
  */
@@ -70,6 +76,7 @@ export class JsonSkeleton {
     let at = from;
     while (at < end) {
       if (this.#isInString) at = this.#string(bytes, at, end);
+      else if (this.#emptyDepth !== 0) at = this.#skipContent(bytes, at, end);
       else this.#structure(bytes[at++] ?? SPACE);
     }
   }
@@ -124,18 +131,43 @@ export class JsonSkeleton {
   #skip(bytes: Uint8Array, from: number, end: number): number {
     let at = from;
     while (at < end) {
-      const quote = bytes.indexOf(QUOTE, at);
-      const stop = quote === -1 || quote > end ? end : quote;
+      for (const near = Math.min(at + NEAR, end); at < near; at++) {
+        const byte = bytes[at];
+        if (byte === QUOTE) return at;
+        if (byte === BACKSLASH) at++;
+      }
+      if (at >= end) break;
+      const quote = bytes.subarray(at, end).indexOf(QUOTE); // not beyond the end of the line
+      const stop = quote === -1 ? end : at + quote;
       let slash = stop;
       while (slash > at && bytes[slash - 1] === BACKSLASH) slash--;
       const isEscaped = (stop - slash) % 2 === 1;
-      if (stop === end) {
-        this.#isEscaped = isEscaped;
-        return end;
-      }
-      if (!isEscaped) return stop;
-      at = stop + 1;
+      if (stop < end && !isEscaped) return stop;
+      at = isEscaped ? stop + 1 : stop;
     }
+    if (at > end) this.#isEscaped = true;
+    return end;
+  }
+
+  /**
+   * Skips content that is left out, and returns the offset after it: after its end, or after the
+   * first quote of a string in it.
+   */
+  #skipContent(bytes: Uint8Array, from: number, end: number): number {
+    let depth = this.#depth;
+    for (let at = from; at < end; at++) {
+      const byte = bytes[at] ?? SPACE;
+      if (byte < OPEN_ARRAY && byte !== QUOTE) continue; // most bytes of numbers and spaces
+      const isClose = byte === CLOSE_OBJECT || byte === CLOSE_ARRAY;
+      if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) depth++;
+      else if (isClose && depth > this.#emptyDepth) depth--;
+      else if (isClose || byte === QUOTE) {
+        this.#depth = depth;
+        this.#structure(byte);
+        return at + 1;
+      }
+    }
+    this.#depth = depth;
     return end;
   }
 

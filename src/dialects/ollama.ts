@@ -9,6 +9,7 @@ import type { TokenUsage } from "../exchange/billing.ts";
 import { joinChunks } from "../http/read_all.ts";
 import { countPlainOutput } from "./content_count.ts";
 import { type Dialect, MAX_KEPT_BYTES, type StreamScanner } from "./dialect.ts";
+import { JsonSkeleton } from "./json_skeleton.ts";
 import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { countIn, divideInput, divideOutput, fieldOf, toUsage } from "./usage_classes.ts";
 
@@ -31,13 +32,15 @@ function readCounts(answer: unknown): TokenUsage | undefined {
 
 /** Watches one stream of lines. */
 class LineScanner implements StreamScanner {
-  readonly hasErrorEvent = true;
+  readonly clientsReadErrorEvent = true;
   payloadCount = 0;
   isComplete = false;
   hasError = false;
   usage: TokenUsage | undefined;
-  /** The bytes of the unfinished line, unless it is long. `#lineBytes` always counts them. */
+  /** The bytes of the unfinished line, until it is long. `#lineBytes` always counts them. */
   #parts: Uint8Array[] = [];
+  /** The unfinished line, if it is long: the last one of `/api/generate` has all tokens as numbers. */
+  #skeleton: JsonSkeleton | undefined;
   #lineBytes = 0;
   #hasEndedInLine = false;
 
@@ -76,15 +79,27 @@ class LineScanner implements StreamScanner {
   #endLine(): void {
     if (this.#lineBytes === 0) return;
     this.payloadCount++;
-    if (this.#lineBytes <= MAX_KEPT_BYTES) this.#readLine(utf8.decode(joinChunks(this.#parts)));
+    const text = this.#skeleton === undefined
+      ? utf8.decode(joinChunks(this.#parts))
+      : this.#skeleton.text;
+    if (text !== undefined) this.#readLine(text);
     this.#parts = [];
+    this.#skeleton = undefined;
     this.#lineBytes = 0;
   }
 
   #keep(bytes: Uint8Array): void {
     this.#lineBytes += bytes.length;
-    if (this.#lineBytes > MAX_KEPT_BYTES) this.#parts = [];
-    else if (bytes.length > 0) this.#parts.push(new Uint8Array(bytes)); // a copy: buffers are reused
+    if (this.#lineBytes > MAX_KEPT_BYTES) return this.#skip(bytes);
+    if (bytes.length > 0) this.#parts.push(new Uint8Array(bytes)); // a copy: buffers are reused
+  }
+
+  /** Reads bytes of a long line without its lists. */
+  #skip(bytes: Uint8Array): void {
+    this.#skeleton ??= new JsonSkeleton(0);
+    for (const part of [...this.#parts.splice(0), bytes]) {
+      this.#skeleton.push(part, 0, part.length);
+    }
   }
 
   #readLine(text: string): void {

@@ -7,11 +7,11 @@
  */
 import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
-import { AnyUsage, readAnyUsage } from "./any_usage.ts";
+import { AnyUsage, createAnyReader } from "./any_usage.ts";
 import { countStream, countText } from "./content_count.ts";
 import type { AnswerMeter, Dialect, StreamScanner } from "./dialect.ts";
 import { EventScanner } from "./event_scanner.ts";
-import { readBedrockHeaders } from "./other_usage.ts";
+import { readBedrockHeaders, readBedrockTier } from "./other_usage.ts";
 import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { WordSearch } from "./word_search.ts";
 
@@ -23,14 +23,16 @@ const utf8 = new TextDecoder();
 
 /** Watches one stream for the boundaries of its events, for usage, and for an event of an error. */
 class OpaqueScanner extends EventScanner implements StreamScanner {
-  override readonly hasErrorEvent: boolean = false;
+  override readonly clientsReadErrorEvent: boolean = false;
   isComplete = false;
   readonly hasLastEvent = false;
+  readonly #model: string | undefined;
   #any: AnyUsage | undefined;
   #byteLength = 0;
 
-  constructor() {
+  constructor(model: string | undefined) {
     super(undefined, SEARCHES_DEPTH);
+    this.#model = model;
   }
 
   get usage(): TokenUsage | undefined {
@@ -59,7 +61,7 @@ class OpaqueScanner extends EventScanner implements StreamScanner {
   protected override readText(json: string): void {
     try {
       const data = JSON.parse(json);
-      this.#any ??= new AnyUsage();
+      this.#any ??= new AnyUsage(this.#model);
       this.#any.add(data, json);
     } catch {
       // Not JSON. It is forwarded, and states nothing.
@@ -89,11 +91,15 @@ const countOutput = (answer: Uint8Array): number => Math.ceil(countText(answer))
 
 /** The dialect of all other interfaces. */
 export const OPAQUE: Dialect = {
-  createScanner: () => new OpaqueScanner(),
-  createMeter: () =>
-    new PlainAnswerMeter(readAnyUsage, { count: countOutput, listDepth: SEARCHES_DEPTH }),
-  readUsage: (answer) => readPlainUsage(answer, readAnyUsage),
+  createScanner: (_answers, model) => new OpaqueScanner(model),
+  createMeter: (model) =>
+    new PlainAnswerMeter(createAnyReader(model), {
+      count: countOutput,
+      listDepth: SEARCHES_DEPTH,
+    }),
+  readUsage: (answer, model) => readPlainUsage(answer, createAnyReader(model)),
   readHeaderUsage: readBedrockHeaders,
+  readHeaderTier: readBedrockTier,
   countOutput,
   toErrorBody: toErrorJson,
 };

@@ -28,8 +28,6 @@ const ENDS = ["response.completed", "response.incomplete", "response.failed"];
 const TYPES = createParsedTypes(...ENDS);
 
 const NAMES = ["input_tokens", "output_tokens"] as const;
-/** Depth of `output` in a plain answer. */
-const OUTPUT_DEPTH = 2;
 
 /** States of a response in the background whose usage is not final. */
 const UNFINISHED: ReadonlySet<unknown> = new Set(["queued", "in_progress"]);
@@ -96,7 +94,7 @@ class ResponseScanner extends TypedEventScanner {
     super.readLine(bytes, start, end);
   }
 
-  protected override isStreamEnd(
+  protected override readEvent(
     type: unknown,
     { response, sequence_number: number }: EventData,
     json: string,
@@ -143,12 +141,7 @@ const countOutput = (answer: Uint8Array): number | undefined =>
 /** The dialect of responses. */
 export const OPENAI_RESPONSES: Dialect = {
   createScanner: () => new ResponseScanner(),
-  createMeter: () =>
-    new PlainAnswerMeter(readResponsesUsage, {
-      count: countOutput,
-      listDepth: OUTPUT_DEPTH,
-      readLaterId,
-    }),
+  createMeter: () => new PlainAnswerMeter(readResponsesUsage, { count: countOutput, readLaterId }),
   readUsage: (answer) => readPlainUsage(answer, readResponsesUsage),
   countOutput,
   readLaterId,

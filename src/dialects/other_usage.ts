@@ -4,6 +4,8 @@
  * @module
  */
 import type { TokenUsage } from "../exchange/billing.ts";
+import type { AnswerHeaders } from "./dialect.ts";
+import { readStatedCost } from "./stated_cost.ts";
 import {
   countIn,
   divideInput,
@@ -46,11 +48,15 @@ export function readBilledUnits(answer: unknown): TokenUsage | undefined {
 }
 
 /** Counts of Bedrock. Its input contains neither what was read from the cache nor written to it. */
-interface BedrockCounts {
+export interface BedrockMetrics {
   readonly input: number | undefined;
   readonly output: number | undefined;
   readonly cached: number | undefined;
   readonly written: number | undefined;
+}
+
+/** Counts of Bedrock, with the facts that decide their price. */
+interface BedrockCounts extends BedrockMetrics {
   readonly writtenLong?: number | undefined;
   readonly tier?: unknown;
 }
@@ -68,37 +74,45 @@ function toBedrockUsage(counts: BedrockCounts): TokenUsage | undefined {
   return toUsage(sums, [{ classes, tariff }]);
 }
 
+/** Field of the last event of `InvokeModel`'s streams, in every model's form. */
+export const METRICS = "amazon-bedrock-invocationMetrics";
+
+/** Reads the counts in the last event of `InvokeModel`'s streams. */
+export function readMetrics(event: unknown): BedrockMetrics | undefined {
+  const metrics = fieldOf(event, METRICS);
+  return metrics === undefined ? undefined : {
+    input: countIn(metrics, "inputTokenCount"),
+    output: countIn(metrics, "outputTokenCount"),
+    cached: countIn(metrics, "cacheReadInputTokenCount"),
+    written: countIn(metrics, "cacheWriteInputTokenCount"),
+  };
+}
+
 /** Reads the usage of Bedrock's Converse interface, and of the last event of its other streams. */
 export function readBedrock(answer: unknown): TokenUsage | undefined {
-  const metrics = fieldOf(answer, "amazon-bedrock-invocationMetrics");
-  if (metrics !== undefined) {
-    return toBedrockUsage({
-      input: countIn(metrics, "inputTokenCount"),
-      output: countIn(metrics, "outputTokenCount"),
-      cached: countIn(metrics, "cacheReadInputTokenCount"),
-      written: countIn(metrics, "cacheWriteInputTokenCount"),
-    });
-  }
+  const metrics = readMetrics(answer);
+  if (metrics !== undefined) return toBedrockUsage(metrics);
   const usage = fieldOf(answer, "usage") ?? fieldOf(fieldOf(answer, "metadata"), "usage");
+  let detailed = 0;
   let writtenLong = 0;
   for (const each of listIn(usage, "cacheDetails")) {
-    if (fieldOf(each, "ttl") === "1h") writtenLong += countIn(each, "inputTokens") ?? 0;
+    const written = countIn(each, "inputTokens") ?? 0;
+    detailed += written;
+    if (fieldOf(each, "ttl") === "1h") writtenLong += written;
   }
   const tier = fieldOf(answer, "serviceTier");
   return toBedrockUsage({
     input: countIn(usage, "inputTokens"),
     output: countIn(usage, "outputTokens"),
     cached: countIn(usage, "cacheReadInputTokens"),
-    written: countIn(usage, "cacheWriteInputTokens"),
+    written: countIn(usage, "cacheWriteInputTokens") ?? detailed,
     writtenLong,
     tier: fieldOf(tier, "type") ?? tier,
   });
 }
 
 /** Reads the headers with which Bedrock states the usage of an answer in any model's form. */
-export function readBedrockHeaders(
-  headers: { get(name: string): string | null | undefined },
-): TokenUsage | undefined {
+export function readBedrockHeaders(headers: AnswerHeaders): TokenUsage | undefined {
   const countOfHeader = (name: string): number | undefined => {
     const text = headers.get(`x-amzn-bedrock-${name}-token-count`) ?? "";
     return /^\d{1,12}$/.test(text) ? Number(text) : undefined;
@@ -110,20 +124,41 @@ export function readBedrockHeaders(
     output: countOfHeader("output"),
     cached: countOfHeader("cache-read-input"),
     written: countOfHeader("cache-write-input"),
-    tier: headers.get("x-amzn-bedrock-service-tier"),
   });
 }
 
-/** Reads amounts that are not tokens: a video's length, a document's pages, a session's time. */
-export function readUnits(answer: unknown): TokenUsage | undefined {
+/** Reads the tier that served a call of Bedrock. Bodies in the form of a model do not state it. */
+export function readBedrockTier(headers: AnswerHeaders): string | undefined {
+  return readServedTier(headers.get("x-amzn-bedrock-service-tier"));
+}
+
+/** Returns whether a prediction is a picture, as of Google's Imagen. */
+const isPicture = (prediction: unknown): boolean =>
+  nameOf(fieldOf(prediction, "mimeType"))?.startsWith("image/") === true;
+
+/** Counts the pictures of Google's Imagen, and of Bedrock's models: their answers state no usage. */
+export function countPictures(answer: unknown): TokenUsage | undefined {
+  const images = listIn(answer, "predictions").filter(isPicture).length ||
+    listIn(answer, "images").filter((each) => typeof each === "string").length;
+  return images === 0 ? undefined : toUnits({ images });
+}
+
+/**
+ * Reads amounts that are not tokens: a video's length, a document's pages, a session's time.
+ *
+ * @param json The text that was parsed
+ */
+export function readUnits(answer: unknown, json: string): TokenUsage | undefined {
+  const usage = fieldOf(answer, "usage");
   const isVideo = fieldOf(answer, "object") === "video" && fieldOf(answer, "status") !== "failed";
   const videoMs = isVideo ? toMs(fieldOf(answer, "seconds")) : undefined;
   if (videoMs !== undefined) {
     const size = nameOf(fieldOf(answer, "size"));
-    return toUnits({ videoMs }, size === undefined ? undefined : { size });
+    const asked = size === undefined ? undefined : { size };
+    return toUnits({ videoMs }, { asked, statedCost: readStatedCost(usage, json) });
   }
   const isSession = String(fieldOf(answer, "type")).startsWith("session.");
-  const sessionMs = isSession ? toMs(fieldOf(fieldOf(answer, "usage"), "seconds")) : undefined;
+  const sessionMs = isSession ? toMs(fieldOf(usage, "seconds")) : undefined;
   if (sessionMs !== undefined) return toUnits({ sessionMs }); // a running total
   const pages = countIn(fieldOf(answer, "usage_info"), "pages_processed");
   return pages === undefined ? undefined : toUnits({ pages });

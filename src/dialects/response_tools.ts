@@ -23,8 +23,26 @@ function isSearch(item: unknown): boolean {
   return isCall(item, "web_search_call") && (fieldOf(action, "type") ?? "search") === "search";
 }
 
+/** Reads the calls that succeeded at xAI, which its items do not show. */
+function readStatedCalls(response: unknown): ClassAmounts | undefined {
+  const calls = fieldOf(fieldOf(response, "usage"), "server_side_tool_usage_details");
+  if (typeof calls !== "object" || calls === null) return undefined;
+  const countOfCalls = (name: string): number => countIn(calls, `${name}_calls`) ?? 0;
+  return {
+    webSearches: countOfCalls("web_search") + countOfCalls("x_search"),
+    fileSearches: countOfCalls("file_search") + countOfCalls("document_search"),
+    codeSessions: countOfCalls("code_interpreter"),
+  };
+}
+
 /** Counts the calls of tools in a response. Containers are billed once for all calls in them. */
 export function readToolUnits(response: unknown): ClassAmounts | undefined {
+  const units = readStatedCalls(response) ?? countCalls(response);
+  const found = Object.entries(units).filter(([, count]) => count > 0);
+  return found.length === 0 ? undefined : Object.fromEntries(found);
+}
+
+function countCalls(response: unknown): ClassAmounts {
   const stated = countIn(fieldOf(fieldOf(response, "tool_usage"), "web_search"), "num_requests");
   let found = 0;
   let fileSearches = 0;
@@ -36,14 +54,7 @@ export function readToolUnits(response: unknown): ClassAmounts | undefined {
       containers.add(fieldOf(item, "container_id"));
     }
   }
-  const webSearches = stated ?? found;
-  const codeSessions = containers.size;
-  if (webSearches === 0 && fileSearches === 0 && codeSessions === 0) return undefined;
-  return {
-    ...(webSearches > 0 && { webSearches }),
-    ...(fileSearches > 0 && { fileSearches }),
-    ...(codeSessions > 0 && { codeSessions }),
-  };
+  return { webSearches: stated ?? found, fileSearches, codeSessions: containers.size };
 }
 
 /** Reads the tokens of the image tool: another model makes them. */

@@ -96,8 +96,8 @@ export interface MeterOptions {
   /** Counts the output of an answer that was kept completely. */
   readonly count?: (answer: Uint8Array) => number | undefined;
   /**
-   * Depth of the lists that are read in an answer that is too long to be kept. Left out if its end
-   * states all of its usage.
+   * Depth of the lists that are read in an answer that is too long to be kept. Default: that of the
+   * lists in an object of usage.
    */
   readonly listDepth?: number;
   /** Reads the id of an answer that can be read later, from all of it or from its beginning. */
@@ -137,10 +137,8 @@ export class PlainAnswerMeter implements AnswerMeter {
 
   /** Adds a piece to the skeleton, the first time with all pieces before it. */
   #reduce(chunk: Uint8Array): void {
-    const { listDepth } = this.#options;
-    if (listDepth === undefined) return;
     if (this.#skeleton !== undefined) return this.#skeleton.push(chunk, 0, chunk.length);
-    this.#skeleton = new JsonSkeleton(listDepth, MIN_LIST_DEPTH);
+    this.#skeleton = new JsonSkeleton(this.#options.listDepth, MIN_LIST_DEPTH);
     for (const part of this.#parts) this.#skeleton.push(part, 0, part.length);
   }
 

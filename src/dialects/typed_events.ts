@@ -96,13 +96,12 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   }
 
   /**
-   * Reads the usage of an event that can decide about the stream, and returns whether the event is
-   * its end.
+   * Reads an event that can decide about the stream: its usage, and whether it is the last one.
    *
    * @param json The text of its data
    * @returns True if the stream ends with it
    */
-  protected abstract isStreamEnd(type: unknown, event: EventData, json: string): boolean;
+  protected abstract readEvent(type: unknown, event: EventData, json: string): boolean;
 
   abstract toErrorEvent(error: GatewayError): string;
 
@@ -116,7 +115,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   protected override readLine(bytes: Uint8Array, start: number, end: number): void {
     if (this.hasSeveralLines) return; // several lines are one text
     if (isDoneLine(bytes, start, end)) this.hasLastEvent = true;
-    else if (this.#needsParsing(bytes, start, end)) {
+    else if (this.#mayDecide(bytes, start, end)) {
       this.readText(utf8.decode(bytes.subarray(start, end)));
     }
   }
@@ -142,7 +141,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
     if (event !== undefined) {
       // Client libraries have the same check.
       if (this.#type === "error" || event.error) this.#isError = true;
-      if (this.isStreamEnd(this.#type, event, this.#json)) this.hasLastEvent = true;
+      if (this.readEvent(this.#type, event, this.#json)) this.hasLastEvent = true;
     }
     if (this.#isError) this.hasError = this.hasLastEvent = true;
     this.#isError = false;
@@ -151,10 +150,10 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   }
 
   /**
-   * Returns whether a line must be parsed. Most events begin with a type for which this is not
-   * needed.
+   * Returns whether a line can decide about the stream, and must be parsed. Most events begin with a
+   * type that decides nothing.
    */
-  #needsParsing(bytes: Uint8Array, start: number, end: number): boolean {
+  #mayDecide(bytes: Uint8Array, start: number, end: number): boolean {
     const at = leadingTypeAt(bytes, start);
     if (at === -1 ? this.#name !== "" : this.#isParsedType(bytes, at)) return true;
     return needsParsing(bytes, start, end, this.isAlike); // an event of any type can contain an error

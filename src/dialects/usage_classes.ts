@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { tierOf } from "../config/price_conditions.ts";
 import type {
   BillingClass,
   ClassAmounts,
@@ -12,9 +13,8 @@ import type {
   UsagePart,
 } from "../exchange/billing.ts";
 
-/** Names of the standard tier and of no particular region. */
-const STANDARD_TIERS: ReadonlySet<string> = new Set(["default", "standard", "auto", "on_demand"]);
-const STANDARD_GEOS: ReadonlySet<string> = new Set(["global", "not_available"]);
+/** Anthropic's name of a region that it does not state. */
+const UNSTATED_GEO = "not_available";
 /** Names are cut to this length, because they are stored. Characters. */
 const MAX_NAME_LENGTH = 256;
 
@@ -61,18 +61,21 @@ export function nameOf(value: unknown): string | undefined {
 /** Reads the tier that served a call; `undefined` for the standard one. */
 export function readServedTier(value: unknown): string | undefined {
   const tier = nameOf(value);
-  return tier === undefined || STANDARD_TIERS.has(tier) ? undefined : tier;
+  return tierOf(tier) === "" ? undefined : tier;
 }
 
-/** Reads the region that served a call; `undefined` for no particular one. */
+/**
+ * Reads the region that served a call; `undefined` if none is stated. `global` is one: the region of
+ * the provider must not replace it.
+ */
 export function readServedGeo(value: unknown): string | undefined {
   const geo = nameOf(value);
-  return geo === undefined || STANDARD_GEOS.has(geo) ? undefined : geo;
+  return geo === UNSTATED_GEO ? undefined : geo;
 }
 
 /** Converts stated seconds, a number or a text, to whole milliseconds. */
 export function toMs(seconds: unknown): number | undefined {
-  const isText = typeof seconds === "string" && /^\d{1,9}(?:\.\d{1,9})?$/.test(seconds);
+  const isText = typeof seconds === "string" && /^\d{1,9}(?:\.\d{1,30})?$/.test(seconds);
   const ms = isText || typeof seconds === "number" ? Math.round(Number(seconds) * 1000) : undefined;
   return countOf(ms);
 }
@@ -219,10 +222,17 @@ export function toUsage(
   };
 }
 
+/** Statements next to units. */
+interface UnitStatements {
+  readonly asked?: Tariff["asked"];
+  readonly statedCost?: string | undefined;
+}
+
 /** Makes a usage that has no tokens: calls, images or time. */
 export function toUnits(
   classes: ClassAmounts,
-  asked?: Tariff["asked"],
+  { asked, statedCost }: UnitStatements = {},
 ): TokenUsage {
-  return { total: 0, parts: [{ classes, tariff: toTariff({ context: 0, asked }) }] };
+  const part = { classes, tariff: toTariff({ context: 0, asked }) };
+  return toUsage({ total: 0 }, [part], statedCost);
 }

@@ -112,7 +112,7 @@ async function close(
   }
   const content = writeContent({
     length,
-    isCut: lacksEnd && scanner?.hasErrorEvent !== true,
+    isCut: lacksEnd && scanner?.clientsReadErrorEvent !== true,
     ...toOutcome({ isWhole, hasError }),
   });
   const end = await cipher.seal(

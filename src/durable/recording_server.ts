@@ -49,7 +49,7 @@ export type HolderMessage =
   );
 
 /** Answer to a message. It has only the fields that the message asks for. */
-export interface RecordingAnswer {
+export interface RecordingReply {
   /** The recording, if there is one. */
   readonly found?: StoredRecording | undefined;
   readonly part?: RecordingPart | undefined;
@@ -159,7 +159,7 @@ export class RecordingServer {
   }
 
   /** Handles a message. @param gateway Name of its sender, see {@link RecordingServer.leave} */
-  async handle(message: RecordingMessage, gateway = ""): Promise<RecordingAnswer> {
+  async handle(message: RecordingMessage, gateway = ""): Promise<RecordingReply> {
     try {
       return await this.#answer(message, gateway);
     } catch (error) {
@@ -174,7 +174,7 @@ export class RecordingServer {
     for (const held of this.#held.values()) if (held.lease.gateway === gateway) this.#lapse(held);
   }
 
-  async #answer(message: RecordingMessage, gateway: string): Promise<RecordingAnswer> {
+  async #answer(message: RecordingMessage, gateway: string): Promise<RecordingReply> {
     switch (message.type) {
       case "claim": {
         const lease = new RecordingLease(gateway, this.#clock);
@@ -211,7 +211,7 @@ export class RecordingServer {
     }
   }
 
-  async #answerHolder(message: HolderMessage, gateway: string): Promise<RecordingAnswer> {
+  async #answerHolder(message: HolderMessage, gateway: string): Promise<RecordingReply> {
     const { id, epoch } = message;
     const known = this.#held.get(id);
     const one = known?.held.epoch === epoch ? known : this.#resume(id, epoch, gateway);

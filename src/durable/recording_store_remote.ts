@@ -18,13 +18,13 @@ import {
   type StoredRecording,
   toRecordingId,
 } from "./recording_store.ts";
-import type { HolderMessage, RecordingAnswer, RecordingMessage } from "./recording_server.ts";
+import type { HolderMessage, RecordingMessage, RecordingReply } from "./recording_server.ts";
 
 /**
  * Sends a message to the server of its recording, always the same server for ids with the same tag.
  * Rejects if the server cannot be reached in time.
  */
-export type SendToRecordings = (message: RecordingMessage) => Promise<RecordingAnswer>;
+export type SendToRecordings = (message: RecordingMessage) => Promise<RecordingReply>;
 
 export interface RemoteRecordingsOptions {
   readonly send: SendToRecordings;
@@ -77,7 +77,7 @@ export class RemoteRecordings implements RecordingStore {
     waitMs: number,
     signal?: AbortSignal,
   ): Promise<StoredRecording | undefined> {
-    const isOver = ({ found }: RecordingAnswer) =>
+    const isOver = ({ found }: RecordingReply) =>
       found === undefined || found.state !== "running" || !found.isHeld || found.head !== undefined;
     const answer = await this.#wait((waitMs) => ({ type: "waitForHead", id, waitMs }), {
       waitMs,
@@ -91,7 +91,7 @@ export class RemoteRecordings implements RecordingStore {
     id: string,
     { offset, waitMs, signal }: RecordingRead,
   ): Promise<RecordingPart | undefined> {
-    const isOver = ({ part }: RecordingAnswer) =>
+    const isOver = ({ part }: RecordingReply) =>
       part === undefined || part.entries.length > 0 || !part.isHeld;
     const answer = await this.#wait((waitMs) => ({ type: "read", id, offset, waitMs }), {
       waitMs,
@@ -139,7 +139,7 @@ export class RemoteRecordings implements RecordingStore {
   }
 
   /** Sends a message. @throws {RecordingLost | RecordingsFull} As the server reports */
-  async #send(message: RecordingMessage): Promise<RecordingAnswer> {
+  async #send(message: RecordingMessage): Promise<RecordingReply> {
     const answer = await this.#options.send(message);
     if (answer.failure === "lost") throw new RecordingLost();
     if (answer.failure === "full") throw new RecordingsFull();
@@ -155,9 +155,9 @@ export class RemoteRecordings implements RecordingStore {
     { waitMs, signal, isOver }: {
       readonly waitMs: number;
       readonly signal: AbortSignal | undefined;
-      readonly isOver: (answer: RecordingAnswer) => boolean;
+      readonly isOver: (answer: RecordingReply) => boolean;
     },
-  ): Promise<RecordingAnswer | undefined> {
+  ): Promise<RecordingReply | undefined> {
     const { clock } = this.#options;
     const until = clock.monotonic() + waitMs;
     const left = () => (signal?.aborted ? 0 : Math.min(WAIT_MS, until - clock.monotonic()));
@@ -236,7 +236,7 @@ class RemotelyHeld implements HeldRecording {
     }
   }
 
-  async #ask(message: HeldMessage): Promise<RecordingAnswer> {
+  async #ask(message: HeldMessage): Promise<RecordingReply> {
     const { id, epoch } = this;
     try {
       return await this.#send({ ...message, id, epoch });

@@ -3,7 +3,13 @@
  *
  * @module
  */
-import { FAILURE_CAUSES, type FailureCause, type Outcome, OUTCOMES } from "./outcomes.ts";
+import {
+  type EndFacts,
+  FAILURE_CAUSES,
+  type FailureCause,
+  isHeldKeyRefused,
+  OUTCOMES,
+} from "./outcomes.ts";
 import { REQUEST_ERRORS } from "./request_errors.ts";
 import { UPSTREAM_ERRORS } from "./upstream_errors.ts";
 
@@ -20,10 +26,7 @@ export const SIDES: Readonly<Record<Side, string>> = {
 };
 
 /** The facts that an explanation needs. */
-export interface FailedExchange {
-  readonly outcome: Outcome;
-  readonly status: number;
-  readonly code?: string | undefined;
+export interface FailedExchange extends EndFacts {
   readonly cause?: FailureCause | undefined;
 }
 
@@ -253,8 +256,15 @@ const BY_CAUSE: Readonly<Partial<Record<FailureCause, Advice>>> = {
   ],
 };
 
+const HELD_KEY_REFUSED: Advice = [
+  "gateway",
+  "Replace the key that the gateway holds at its source (upstreamKey of the provider, or " +
+  "upstreamKeys of the team), or allow this call for it at the provider",
+];
+
 /** Returns advice for the status of a provider's answer. */
-function adviseOnStatus(status: number): Advice {
+function adviseOnStatus({ status, usesHeldKey }: FailedExchange): Advice {
+  if (isHeldKeyRefused({ status, usesHeldKey })) return HELD_KEY_REFUSED;
   if (status === 401 || status === 403) {
     return ["caller", "Have the caller check its own key at the provider"];
   }
@@ -280,7 +290,7 @@ function adviseOnStatus(status: number): Advice {
 }
 
 function adviseOn(failed: FailedExchange): Advice {
-  const { outcome, status, code, cause } = failed;
+  const { outcome, code, cause } = failed;
   const byCause = cause === undefined ? undefined : BY_CAUSE[cause];
   if (byCause !== undefined) return byCause;
   if (isCode(code)) return BY_CODE[code];
@@ -291,7 +301,7 @@ function adviseOn(failed: FailedExchange): Advice {
       "else compare the time it took with their timeouts",
     ];
   }
-  if (outcome === "upstream_error") return adviseOnStatus(status);
+  if (outcome === "upstream_error") return adviseOnStatus(failed);
   return ["gateway", "Look in the gateway's log for this request id"];
 }
 

@@ -94,8 +94,8 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   ambiguous_path: {
     ...INVALID,
     message: "Cannot route the request: servers could read its path in different ways. " +
-      "Send it without encoded slashes or dots, semicolons, backslashes, " +
-      "empty segments and other capital letters",
+      "Send it without encoded slashes or dots, semicolons, backslashes and empty segments, " +
+      "and keep upper and lower case as documented",
   },
   websocket_not_supported: {
     ...INVALID,
@@ -106,7 +106,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   method_not_allowed: {
     ...INVALID,
     status: 405,
-    message: "Cannot use this method here: the Allow header lists the ones that exist",
+    message: "Cannot use this method here: the Allow header lists the allowed methods",
   },
   invalid_http: {
     ...INVALID,
@@ -126,7 +126,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...UNAUTHENTICATED,
     param: "Gateway-Auth",
     message: "Cannot identify the caller: the Gateway-Auth header is missing. " +
-      "Send Gateway-Auth: Bearer <gateway key>",
+      "Authorization is for the key at the provider. Send Gateway-Auth: Bearer <gateway key>",
   },
   invalid_gateway_auth: {
     ...UNAUTHENTICATED,
@@ -183,7 +183,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...FORBIDDEN,
     param: "Origin",
     message: "Cannot let pages of this origin call from a browser: " +
-      "the gateway's operator has to list the origin in cors",
+      "the gateway's operator has to add the origin to cors",
   },
   model_not_priced: {
     ...FORBIDDEN,
@@ -193,20 +193,20 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   },
   operation_not_metered: {
     ...FORBIDDEN,
-    message: "Cannot count the cost of this call: its answer does not state it, " +
+    message: "Cannot count the cost of this call: its answer does not state what it used, " +
       "and a limit of tokens or money applies",
   },
   key_not_understood: {
     ...FORBIDDEN,
     param: "Gateway-Auth",
     message: "Cannot apply a restriction of the gateway key: " +
-      "this gateway does not know it, so its operator has to act",
+      "this gateway does not know the restriction. Ask the gateway's operator",
   },
   team_not_configured: {
     ...FORBIDDEN,
     param: "Gateway-Auth",
-    message: "Cannot find the team of the gateway key: " +
-      "it is not configured, so the gateway's operator has to add it or to move the key",
+    message: "Cannot find the team of the gateway key: the team is not configured. " +
+      "Ask the gateway's operator to add it, or to move the key to another team",
   },
   rate_limit_exceeded: {
     ...LIMITED,
@@ -228,7 +228,8 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   },
   request_exceeds_limit: {
     ...INVALID,
-    message: "Cannot serve the request: it could use more than a whole limit of this gateway. " +
+    message:
+      "Cannot serve the request: it could use more than a limit of this gateway allows in total. " +
       "Shorten it, or ask for fewer tokens",
   },
   run_budget_exceeded: {
@@ -260,7 +261,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   invalid_run: {
     ...INVALID,
     param: "Gateway-Run",
-    message: "Cannot read the run of the request",
+    message: "Cannot read the run that the request names",
   },
   too_many_runs: {
     ...LIMITED,
@@ -335,6 +336,6 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     param: null,
     shouldRetry: true,
     message: "Cannot serve the request: the gateway failed. " +
-      "Its operator finds the cause under this request's id",
+      "Its operator can find the cause by the id of this request",
   },
 };

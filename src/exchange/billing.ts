@@ -47,6 +47,8 @@ export const UNIT_CLASSES: readonly UnitClass[] = [
   "sessionMs",
 ];
 
+/** A kind of content other than text, as names of classes end. */
+export type MediaKind = "Audio" | "Image" | "Video";
 /** A class of tokens in the input. */
 export type InputClass =
   | "input"

@@ -6,7 +6,7 @@
  *     state       | meaning                                         | next state
  *     ------------|-------------------------------------------------|---------------------------
  *     `bound`     | the call stops if its caller leaves             | `unbound` by `unbind`
- *     `unbound`   | the call continues if its caller leaves         | `left` by `leave`,
+ *     `unbound`   | the call continues if its caller leaves         | `left` by `endCallerPart`,
  *                 |                                                 | `bound` by `bindToCaller`
  *     `left`      | the caller receives no more, and the rest of    | `completed` at the end,
  *                 | the answer is read                              | `bound` by `bindToCaller`

@@ -29,7 +29,7 @@ export class ClientClosed extends Error {
 }
 
 /** The end of an exchange, as its record states it. */
-export interface Settlement {
+export interface ExchangeEnd {
   /** `ok` for an answer that was relayed completely, with any status. */
   readonly outcome: Outcome;
   readonly code?: ErrorCode;
@@ -38,11 +38,11 @@ export interface Settlement {
 }
 
 /**
- * Converts the reason why an exchange ended early into its settlement.
+ * Converts the reason why an exchange ended early into its end.
  *
  * @param reason A `GatewayError`, {@link ClientClosed}, or a bug
  */
-export function toSettlement(reason: unknown): Settlement {
+export function toExchangeEnd(reason: unknown): ExchangeEnd {
   if (reason instanceof ClientClosed) return { outcome: "client_closed" };
   if (!GatewayError.is(reason)) return { outcome: "failed", code: "internal_error", error: reason };
   const { code, failureCause, cause } = reason;
@@ -99,7 +99,10 @@ export class Exchange {
   readonly id: string = crypto.randomUUID();
   /** Wall clock, milliseconds since 1970. */
   readonly startedAt: number;
-  /** Facts that the steps have learned so far. */
+  /**
+   * Facts that the steps have learned so far. `usage` is what the provider has stated, until
+   * {@link beforeSettled} replaces it by the charge.
+   */
   readonly facts: ExchangeFacts = { ...BLANK_RECORD };
   /** The status that is sent; 499 until there is one. */
   status = 499;
@@ -123,10 +126,17 @@ export class Exchange {
    * answer.
    */
   outputTokens: number | undefined;
+  /** Tier that the headers of the answer state, for usage without a tier. */
+  servedTier: string | undefined;
   /** Id of an answer that states its usage later; `undefined` for other answers. */
   laterId: string | undefined;
-  /** Completes the facts just before the record is made. */
-  beforeSettled: ((settlement: Settlement) => void) | undefined;
+  /** The model that the answer names; `undefined` for a call that names only one model. */
+  answeringModel: string | undefined;
+  /**
+   * Completes the facts just before the record is made. One of two sets it: `usage_at_end.ts` for
+   * calls that cost tokens, `later_usage.ts` for the answer of an earlier call.
+   */
+  beforeSettled: ((end: ExchangeEnd) => void) | undefined;
   /**
    * Reads a recording of the answer for the caller; `undefined` without a recording. If the caller
    * closes its connection, only this reader ends.
@@ -141,7 +151,7 @@ export class Exchange {
   /** Shares of the open exchanges in which it counts, which `OpenExchanges` sets. */
   shares: readonly Share[] = NO_SHARES;
   /** The gateway's own headers on every answer to this request. */
-  headers: Readonly<Record<string, string>> = NO_HEADERS;
+  ownHeaders: Readonly<Record<string, string>> = NO_HEADERS;
   readonly #clock: Clock;
   readonly #startedMonotonic: number;
   #caller: CallerState = BOUND_CALLER;
@@ -154,7 +164,7 @@ export class Exchange {
   #reason: Error | undefined;
   #lastReason: Error | undefined;
   readonly #onAbort: (() => void)[] = [];
-  readonly #onSettled: ((record: ExchangeRecord) => void)[] = [];
+  readonly #onSettled: ((record: ExchangeRecord) => unknown)[] = [];
   #isSettled = false;
 
   constructor(clock: Clock) {
@@ -238,7 +248,7 @@ export class Exchange {
     const gateway = `gateway;dur=${
       toTiming((this.facts.firstByteMs ?? this.elapsed()) - this.waitedMs)
     }`;
-    Object.assign(headers, this.headers);
+    Object.assign(headers, this.ownHeaders);
     headers["x-request-id"] = this.id;
     headers["server-timing"] = this.upstreamMs === undefined
       ? gateway
@@ -291,7 +301,7 @@ export class Exchange {
 
   /** Ends the caller's part, because the caller has closed its connection. */
   disconnect(): void {
-    if (this.reader === undefined) this.leave(new ClientClosed());
+    if (this.reader === undefined) this.endCallerPart(new ClientClosed());
     else this.reader.cancel();
   }
 
@@ -300,7 +310,7 @@ export class Exchange {
    *
    * @param reason The reason: the caller has left, or has stopped the exchange
    */
-  leave(reason: Error): void {
+  endCallerPart(reason: Error): void {
     if (this.#caller.name === "bound") return this.abort(reason);
     if (this.#isSettled || this.#caller.reason !== undefined) return;
     this.#caller = { name: "left", reason };
@@ -329,12 +339,12 @@ export class Exchange {
   }
 
   /**
-   * Continues with a new {@link signal} after an abort that ended only one upstream call.
+   * Begins another upstream call after a failed one, with a new {@link signal}.
    *
-   * @param overcome The reason why that call failed. Any other reason that was set since stays in
-   * effect
+   * @param overcome The reason why that call was aborted; `undefined` if it was not. Any other
+   * reason that was set since stays in effect
    */
-  resume(overcome: unknown): void {
+  beginRetry(overcome: unknown): void {
     this.retries++;
     if (GatewayError.is(overcome)) this.facts.retryCause = overcome.failureCause ?? "unknown";
     if (this.#reason === undefined) return;
@@ -347,9 +357,9 @@ export class Exchange {
   /**
    * Registers a function that frees resources when the exchange is over.
    *
-   * @param act Called once, with the record
+   * @param act Called once, with the record. A promise that it returns is not awaited
    */
-  onSettled(act: (record: ExchangeRecord) => void): void {
+  onSettled(act: (record: ExchangeRecord) => unknown): void {
     this.#onSettled.push(act);
   }
 
@@ -361,18 +371,18 @@ export class Exchange {
    * 3. Each function of {@link onSettled} gets the record, in the order of registration: the count of
    *    open exchanges, observers such as log and usage, then the leases. None relies on another.
    */
-  settle(settlement: Settlement): void {
+  settle(end: ExchangeEnd): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    this.beforeSettled?.(settlement);
+    this.beforeSettled?.(end);
     const durationMs = this.elapsed();
-    const draft: RecordDraft = Object.assign({ ...this.facts } as RecordDraft, settlement);
+    const draft: RecordDraft = Object.assign({ ...this.facts } as RecordDraft, end);
     draft.id = this.id;
     draft.startedAt = this.startedAt;
     draft.durationMs = durationMs;
     draft.overheadMs = Math.max(0, (this.facts.firstByteMs ?? durationMs) - this.waitedMs);
     // A completely relayed answer is still an error if its status is an error status.
-    if (settlement.outcome === "ok" && this.status >= 400) draft.outcome = "upstream_error";
+    if (end.outcome === "ok" && this.status >= 400) draft.outcome = "upstream_error";
     draft.status = this.status;
     draft.bytesIn = this.bytesIn;
     draft.bytesOut = this.bytesOut;

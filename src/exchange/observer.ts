@@ -53,6 +53,8 @@ export interface RestatedCall {
   readonly plan: string | undefined;
   /** Values of the configured headers, by dimension. */
   readonly attribution?: Attribution | undefined;
+  /** True if a provider key was sent that the gateway holds. */
+  readonly usesHeldKey?: boolean | undefined;
   /** Name of the provider. */
   readonly provider: string;
   /** Model as the caller named it; empty if none was named. */
@@ -81,7 +83,7 @@ export interface ExchangeTrace {
   called(call: TracedCall): Record<string, string>;
   /** The call was answered. @param status HTTP status */
   answered(status: number): void;
-  /** The call failed. Another one can follow. @param reason As for {@link toSettlement} */
+  /** The call failed. Another one can follow. @param reason As for {@link toExchangeEnd} */
   failed(reason: unknown): void;
 }
 

@@ -50,18 +50,18 @@ const PROVIDER_FACTOR = 9;
 /** Slots for the open exchanges of one list or several. */
 export class ExchangeSlots {
   /** Slots of exchanges with a known key, with the shares of keys and providers. */
-  readonly known: SharedBudget;
+  readonly withKey: SharedBudget;
   /** Number of used slots, including exchanges whose key is not known yet. */
   used = 0;
   #max: number;
 
   constructor(max: number) {
-    this.known = new SharedBudget(max, createShare);
+    this.withKey = new SharedBudget(max, createShare);
     this.#max = max;
   }
 
   resize(max: number): void {
-    this.known.resize(max);
+    this.withKey.resize(max);
     this.#max = max;
   }
 
@@ -122,11 +122,11 @@ export class OpenExchanges implements Iterable<Exchange> {
    * @throws {GatewayError} `gateway_overloaded` if one of them already has its full share of the
    * slots
    */
-  share(exchange: Exchange, key: string, provider?: string): void {
-    const { known } = this.slots;
-    known.count(1);
-    const own = known.join(`key:${key}`);
-    const common = provider === undefined ? undefined : known.join(`provider:${provider}`);
+  takeSlots(exchange: Exchange, key: string, provider?: string): void {
+    const { withKey } = this.slots;
+    withKey.count(1);
+    const own = withKey.join(`key:${key}`);
+    const common = provider === undefined ? undefined : withKey.join(`provider:${provider}`);
     exchange.shares = common === undefined ? [own] : [own, common];
     for (const share of exchange.shares) share.used++;
     this.#assertWithin(own, KEY_FACTOR, "this gateway key");
@@ -134,7 +134,7 @@ export class OpenExchanges implements Iterable<Exchange> {
   }
 
   #assertWithin({ used }: Share, factor: number, owner: string): void {
-    if (used === 1 || used <= factor * this.slots.known.free) return;
+    if (used === 1 || used <= factor * this.slots.withKey.free) return;
     throw new GatewayError("gateway_overloaded", {
       detail: `${owner} has its share of the open exchanges`,
     });
@@ -144,10 +144,10 @@ export class OpenExchanges implements Iterable<Exchange> {
   #free({ shares }: Exchange): void {
     const { slots } = this;
     slots.used--;
-    if (shares.length > 0) slots.known.count(-1);
+    if (shares.length > 0) slots.withKey.count(-1);
     for (const share of shares) {
       share.used--;
-      slots.known.leave(share);
+      slots.withKey.leave(share);
     }
   }
 
@@ -164,7 +164,7 @@ export class OpenExchanges implements Iterable<Exchange> {
   }
 
   #notifyEmpty(): void {
-    if (this.#all.length > 0 || this.#readable.size > 0) return;
+    if (this.#onEmpty.length === 0 || this.#all.length > 0 || this.#readable.size > 0) return;
     for (const notify of this.#onEmpty.splice(0)) notify();
   }
 

@@ -70,7 +70,7 @@ export interface ExchangeRecord {
     | "generate_content"
     | "fetch_response"
     | undefined;
-  /** True if a call of the operation costs something, even if no answer states how much. */
+  /** True if a call of the operation can cost something. */
   readonly isMetered?: boolean | undefined;
   /** Model as the caller named it: at most 256 characters, without control characters. */
   readonly model?: string | undefined;
@@ -87,7 +87,10 @@ export interface ExchangeRecord {
   readonly retries: number;
   /** Index of the provider's replica that answered, counted from 0. */
   readonly replica?: number | undefined;
-  /** Tokens of the call. If the outcome is not `ok`, the provider can count more. */
+  /**
+   * Tokens that the call is charged. If the outcome is not `ok`, the provider can count more. Until
+   * the exchange is settled, its facts have the tokens that the answer has stated so far.
+   */
   readonly usage?: TokenUsage | undefined;
   /** True if `usage` is an estimate of the gateway, because the provider stated none. */
   readonly isEstimated?: boolean | undefined;

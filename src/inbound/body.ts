@@ -1,8 +1,9 @@
 /**
  * The caller's body: read within limits of size and time, into memory that the bodies of all
- * callers share. Its bytes are counted from their arrival until they were sent to the provider.
- * Each key can use only a share of the memory. The bytes are kept unchanged and forwarded exactly,
- * because the output of a parser could drop, reorder and round values.
+ * callers share. Its bytes are counted from their arrival until they were sent to the provider, or
+ * until a held key was accepted. Each key can use only a share of the memory. The bytes are kept
+ * unchanged and forwarded exactly, because the output of a parser could drop, reorder and round
+ * values.
  *
  * @module
  */
@@ -150,6 +151,9 @@ export async function readBody(
   }
 }
 
+/** An empty list of codings (RFC 9110 §5.6.1), or `identity`. */
+const NO_CODING = /^(?:[\s,]*|identity)$/i;
+
 /**
  * Returns the content encoding of a packed body; `undefined` for a body that is not packed.
  *
@@ -161,7 +165,7 @@ function readCoding(
   { headers }: GatewayRequest,
   { unpack }: ReadBodyOptions,
 ): string | undefined {
-  if (packing.toLowerCase() === "identity") return undefined;
+  if (NO_CODING.test(packing)) return undefined;
   return toCoding(packing, isJson(headers.get("content-type") ?? ""), unpack);
 }
 

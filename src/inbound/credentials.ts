@@ -35,9 +35,9 @@ const MAX_CREDENTIAL_LENGTH = 8192;
 const SEPARATOR = "~";
 
 const COMBINED_FORM =
-  "where one key is all that can be set, send <gateway key>~<key at the provider> as that key, and no Gateway-Auth";
+  "if only one key can be set, send <gateway key>~<key at the provider> as that key, and no Gateway-Auth";
 const NOT_COMBINED =
-  "both keys in one are accepted only where the operator sets combinedKey for the provider";
+  "both keys in one are accepted only if the gateway's operator sets combinedKey for the provider";
 
 /**
  * Returns the credential of a header: the word Bearer, one space, the credential.

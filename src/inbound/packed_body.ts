@@ -12,6 +12,7 @@ import { formatSize } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { ByteSource, Unpack } from "../http/message.ts";
 import { readAll, type ReadAllOptions } from "../http/read_all.ts";
+import { BytePattern } from "./byte_pattern.ts";
 
 /** Largest ratio of unpacked to packed bytes. Text of agents has a ratio of 3 to 20. */
 const MAX_RATIO = 200;
@@ -20,11 +21,20 @@ const FREE_BYTES = 65_536;
 const EMPTY: ByteSource = { read: () => Promise.resolve(undefined), cancel() {} };
 
 /**
- * Returns whether gzip that was unpacked is one member. The last member states its own size (RFC
- * 1952 §2.3.1).
+ * End of an empty gzip member, which has a checksum and a size of zero (RFC 1952 §2.3.1), and the
+ * beginning of another member.
  */
-function isOneGzipMember(bytes: DataView, contentBytes: number): boolean {
-  return bytes.getUint32(bytes.byteLength - 4, true) === contentBytes;
+const EMPTY_MEMBER_END = new BytePattern(Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0x1f, 0x8b, 8));
+
+/**
+ * Returns whether gzip that was unpacked is one member. The last member states its own size (RFC
+ * 1952 §2.3.1), so members with content before it are found by the size. Empty members are found by
+ * their end, because a decoder that reads one member would read no content. One member contains the
+ * same 11 bytes with a probability below 2^-24, and only next to a long repetition.
+ */
+function isOneGzipMember(packed: Uint8Array, bytes: DataView, contentBytes: number): boolean {
+  return bytes.getUint32(bytes.byteLength - 4, true) === contentBytes &&
+    EMPTY_MEMBER_END.findIn(packed, 0) === -1;
 }
 
 /** Returns whether bytes have the zlib format without a dictionary (RFC 1950 §2.2). */
@@ -39,8 +49,20 @@ function isZlib(bytes: DataView): boolean {
  * white space, the mark of an encoding, or the zero of UTF-16. No content in Brotli begins with a
  * brace.
  */
-function isNoText(bytes: DataView): boolean {
-  return bytes.byteLength > 0 && ![0x00, 0x09, 0x0a, 0x0d, 0x20, 0xef].includes(bytes.getUint8(0));
+function isNoText(first: number): boolean {
+  return ![0x00, 0x09, 0x0a, 0x0d, 0x20, 0xef].includes(first);
+}
+
+/**
+ * The lowest bits of Brotli with a large window, which RFC 7932 §9.1 does not have. Deno 2.9 unpacks
+ * it.
+ */
+const LARGE_WINDOW = 0x11;
+
+function isBrotli(bytes: DataView): boolean {
+  if (bytes.byteLength === 0) return false;
+  const first = bytes.getUint8(0);
+  return isNoText(first) && (first & 0x7f) !== LARGE_WINDOW;
 }
 
 /** Bytes of the id of a dictionary, by the flag in the descriptor of a frame. */
@@ -73,7 +95,7 @@ function isOneZstdFrame(bytes: DataView): boolean {
 const FORMS: Readonly<Record<string, (bytes: DataView) => boolean>> = {
   gzip: (bytes) => bytes.byteLength >= 18 && bytes.getUint16(0) === 0x1f8b,
   deflate: isZlib,
-  br: isNoText,
+  br: isBrotli,
   zstd: isOneZstdFrame,
 };
 
@@ -125,7 +147,7 @@ export async function unpackBody(
       : new GatewayError("invalid_content_encoding");
   try {
     const content = await readAll(source, { ...reading, accept, toError });
-    if (coding === "gzip" && !isOneGzipMember(bytes, content.byteLength)) {
+    if (coding === "gzip" && !isOneGzipMember(packed, bytes, content.byteLength)) {
       throw new GatewayError("invalid_content_encoding");
     }
     return content;

@@ -183,12 +183,14 @@ export class FileKeyStore implements KeyRegistry {
   #change(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]> {
     return this.#file.change(async (replace) => {
       await this.#refreshAnew();
+      const isReported = this.#version === this.#reported;
       const before = await Promise.all(ids.map((id) => this.#keys.get(id)));
       const after = ids.map((id, index) => change(id, before[index]));
       const changed = after.filter((key, index) => key !== before[index]);
       if (changed.length === 0) return after;
       await replace(writeKeyFile(this.#keys.with(changed)));
-      this.#reported = await this.#file.look();
+      // The watch must still report a change by others that was read just now.
+      if (isReported) this.#reported = await this.#file.look();
       return after;
     });
   }

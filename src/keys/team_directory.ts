@@ -72,15 +72,13 @@ export class TeamDirectory {
   }
 
   /**
-   * Reads the stored teams again.
+   * Reads the stored teams again, for an operator.
    *
    * @returns All teams
    * @throws {KeyStoreUnavailable} If they cannot be read
    */
   async load(): Promise<ConfiguredTeams> {
-    // A running read can have begun before the last change.
-    await this.#reading?.catch(() => {});
-    await this.#refresh();
+    await this.#readAgain(true);
     return this.byName;
   }
 
@@ -129,7 +127,7 @@ export class TeamDirectory {
 
   async #findAgain(name: string, found: TeamPolicy | undefined): Promise<TeamConfig | undefined> {
     try {
-      await (found === undefined ? this.load() : this.#refresh());
+      await (found === undefined ? this.#readAgain() : this.#refresh());
     } catch (cause) {
       const known = this.#findRead(name);
       if (known === undefined) throw new GatewayError("key_store_unavailable", { cause });
@@ -149,18 +147,24 @@ export class TeamDirectory {
     return (this.#stored.get(name) ?? this.#lost.get(name))?.policy;
   }
 
+  /** Reads the stored teams after a running read, which can have begun before the last change. */
+  async #readAgain(isAdministrative = false): Promise<void> {
+    await this.#reading?.catch(() => {});
+    await this.#refresh(isAdministrative);
+  }
+
   /** Reads the stored teams. Concurrent calls share one read. */
-  #refresh(): Promise<void> {
-    this.#reading ??= this.#read().finally(() => this.#reading = undefined);
+  #refresh(isAdministrative = false): Promise<void> {
+    this.#reading ??= this.#read(isAdministrative).finally(() => this.#reading = undefined);
     return this.#reading;
   }
 
-  async #read(): Promise<void> {
+  async #read(isAdministrative: boolean): Promise<void> {
     if (this.#store === undefined) return;
     // Also after a failure, so that calls of known teams do not all wait for a store that fails.
     this.#readAt = this.#clock.monotonic();
     try {
-      const { records, isComplete } = await this.#store.read();
+      const { records, isComplete } = await this.#store.read(isAdministrative);
       if (!isComplete) this.#remember();
       const before = this.#learn(records);
       // A team that disappears after the loss was deleted.

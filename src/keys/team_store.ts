@@ -20,9 +20,10 @@ export interface TeamStore {
   /**
    * Reads all records.
    *
+   * @param isAdministrative True if an operator waits, and no caller
    * @throws {KeyStoreUnavailable} If they cannot be read
    */
-  read(): Promise<TeamRecords>;
+  read(isAdministrative?: boolean): Promise<TeamRecords>;
   /**
    * Replaces a record, unless it has changed in the meantime.
    *

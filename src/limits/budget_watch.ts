@@ -10,7 +10,7 @@
  */
 import { type Budget, periodEnd } from "../config/units.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { BUDGET_NAMES, type BudgetName, budgetUnitOf, isBudget } from "./limit_kinds.ts";
+import { BUDGET_NAMES, type BudgetName, budgetUnitOf, isBudget } from "../config/limit_kinds.ts";
 import {
   type Amounts,
   type Limiter,

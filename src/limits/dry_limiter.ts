@@ -31,7 +31,7 @@ export class DryLimiter implements Limiter {
     // A first lease has counted nothing, so a second lease also needs the request and the slot.
     this.asked = {
       statuses: [...others, ...statuses],
-      reservation: { ...reservation, countedByFirstLease: undefined },
+      reservation: { ...reservation, firstLeaseSubject: undefined },
     };
     return toLease(enforce(statuses, reservation), () => {});
   }

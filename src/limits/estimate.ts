@@ -128,7 +128,7 @@ export class TokenEstimator {
    * Estimates the use of a call before it is made: its input from its bytes; its output from the
    * maximum that the caller set, else from recent calls of the same key and model.
    */
-  expect(call: EstimatedCall): EstimatedTokens {
+  estimateExpected(call: EstimatedCall): EstimatedTokens {
     const learned = this.#pairs.get(pairOf(call));
     const output = call.maxOutput ??
       Math.min(recentOutput(learned), call.providerMaxOutput ?? Infinity);
@@ -141,7 +141,7 @@ export class TokenEstimator {
    *
    * @param counted Tokens of output as its dialect counted them
    */
-  consumed(call: EstimatedCall, counted: number): EstimatedTokens {
+  estimateUsed(call: EstimatedCall, counted: number): EstimatedTokens {
     const learned = this.#pairs.get(pairOf(call));
     const { outputFactor = 1 } = learned ?? {};
     const most = Math.max(call.maxOutput ?? Infinity, counted);

@@ -12,13 +12,14 @@ import { withDeadline } from "../exchange/deadline.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 import {
   CALL_LIMITS,
+  hasAmountLimit,
+  hasOpenLimit,
   isOfCalls,
   LIMIT_KINDS,
   LIMIT_NAMES,
   type LimitName,
-  SETTLED_LIMITS,
   type SettledLimit,
-} from "./limit_kinds.ts";
+} from "../config/limit_kinds.ts";
 
 /** Amounts that limits count in addition to requests. Whole numbers. */
 export interface Amounts {
@@ -41,7 +42,7 @@ export interface Reservation {
    * Only for the second lease of an exchange: name of the subject whose request and slot the first
    * lease already counts.
    */
-  readonly countedByFirstLease?: string | undefined;
+  readonly firstLeaseSubject?: string | undefined;
   /** True for amounts that were charged at the end of an exchange: they can exceed a limit. */
   readonly isCharged?: boolean | undefined;
   /**
@@ -129,8 +130,9 @@ export interface Limiter {
    * Admits an exchange to all subjects, or to none. Each limit counts the amount that
    * {@link reservedOf} returns.
    *
-   * A call with a body acquires two leases. The first, before its body is read, counts its request
-   * and its slot in the limits of its key. The second, with `countedByFirstLease`, counts the rest.
+   * A call with a body can acquire two leases. The first, before its body is read, counts its request
+   * and its slot in the limits of its key. The second, with `firstLeaseSubject`, counts the rest:
+   * amounts, its team, its provider.
    *
    * @param subjects Subjects to count against
    * @param reservation Amounts to reserve
@@ -220,7 +222,12 @@ export const LEASE_MS = { redis: 10_000, server: 30_000 } as const;
 
 /** Returns whether a subject limits tokens or money. */
 export function limitsAmounts({ limits }: LimitSubject): boolean {
-  return SETTLED_LIMITS.some((name) => limits[name] !== undefined);
+  return hasAmountLimit(limits);
+}
+
+/** Returns whether the end of an exchange must be counted. Requests were counted at its start. */
+export function countsAtEnd(subjects: readonly LimitSubject[]): boolean {
+  return subjects.some((subject) => hasOpenLimit(subject.limits) || limitsAmounts(subject));
 }
 
 /** Returns whether a strict limit of a subject counts tokens or money. */
@@ -247,8 +254,16 @@ export function limitOf({ limits }: LimitSubject, name: LimitName): number | und
 /** Returns whether the first lease of an exchange already counts its request and slot of a subject. */
 export const isCountedByFirstLease = (
   { name }: LimitSubject,
-  { countedByFirstLease }: Reservation,
-): boolean => name === countedByFirstLease;
+  { firstLeaseSubject }: Reservation,
+): boolean => name === firstLeaseSubject;
+
+/** Returns whether a reservation is that of the second lease of an exchange. */
+export const isSecondLease = ({ firstLeaseSubject }: Reservation): boolean =>
+  firstLeaseSubject !== undefined;
+
+/** Returns whether an exchange needs a slot of a subject that the first lease has not counted. */
+export const needsSlot = (subject: LimitSubject, reservation: Reservation): boolean =>
+  hasOpenLimit(subject.limits) && !isCountedByFirstLease(subject, reservation);
 
 /** Unit in which a limit is counted. */
 export const unitOf = (name: SettledLimit): keyof Amounts => LIMIT_KINDS[name].unit;
@@ -267,8 +282,8 @@ export function reservedOf(
   if (isOfCalls(name)) return isCountedByFirstLease(subject, reservation) ? 0 : 1;
   const { expected, most, isCharged = false } = reservation;
   const unit = unitOf(name);
-  const isWhole = isCharged || subject.limits.mode === "strict";
-  return isWhole ? most[unit] : Math.min(expected[unit], limit);
+  const isUncapped = isCharged || subject.limits.mode === "strict";
+  return isUncapped ? most[unit] : Math.min(expected[unit], limit);
 }
 
 /**

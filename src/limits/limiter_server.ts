@@ -8,11 +8,11 @@
  *
  * @module
  */
-import { WINDOWED_LIMITS } from "./limit_kinds.ts";
+import { WINDOWED_LIMITS } from "../config/limit_kinds.ts";
 import {
   type Amounts,
+  countsAtEnd,
   LEASE_MS,
-  limitsAmounts,
   type LimitStatus,
   type LimitSubject,
   NO_AMOUNTS,
@@ -26,7 +26,7 @@ export type LimiterMessage =
   /** Reads the status of limits. */
   | { readonly type: "status"; readonly subjects: readonly LimitSubject[] }
   /**
-   * Admits an exchange to all subjects, or to none. The answer is the status of their limits before,
+   * Admits an exchange to all subjects, or to none. The reply is the status of their limits before,
    * from which the gateway reaches the same verdict.
    */
   | ({ readonly type: "acquire" } & LeaseMessage)
@@ -35,7 +35,7 @@ export type LimiterMessage =
    * answer.
    */
   | ({ readonly type: "renew" } & OpenLeaseMessage)
-  /** Ends the lease of an exchange, and settles it as `Lease.release` does. Needs no answer. */
+  /** Ends the lease of an exchange, and settles it as `Lease.release` does. Needs no reply. */
   | (
     & { readonly type: "release"; readonly used: Amounts; readonly isUndone?: boolean }
     & OpenLeaseMessage
@@ -49,11 +49,11 @@ export interface LeaseRequest {
 }
 
 /**
- * A lease in a message. Messages keep the former name `admitted` of `countedByFirstLease`, because
+ * A lease in a message. Messages keep the former name `admitted` of `firstLeaseSubject`, because
  * a deployment does not replace all Workers and Durable Objects at the same moment.
  */
 interface LeaseMessage extends Omit<LeaseRequest, "reservation"> {
-  readonly reservation: Omit<Reservation, "countedByFirstLease"> & {
+  readonly reservation: Omit<Reservation, "firstLeaseSubject"> & {
     readonly admitted?: string | undefined;
   };
 }
@@ -67,7 +67,7 @@ interface OpenLeaseMessage extends LeaseMessage {
  * Answer to a message: the status of each limit, in the order of the subjects and of {@link
  * limitsOf}; empty for messages that need none.
  */
-export type LimiterAnswer = readonly Pick<LimitStatus, "used" | "resetMs">[];
+export type LimiterReply = readonly Pick<LimitStatus, "used" | "resetMs">[];
 
 /** Storage for counts. */
 export interface CountStorage {
@@ -77,17 +77,17 @@ export interface CountStorage {
 
 /** Converts a lease to the form of messages. */
 export function toMessage({ reservation, ...rest }: LeaseRequest): LeaseMessage {
-  const { countedByFirstLease: admitted, ...amounts } = reservation;
+  const { firstLeaseSubject: admitted, ...amounts } = reservation;
   return { ...rest, reservation: { ...amounts, admitted } };
 }
 
 /** Reads the reservation that {@link toMessage} has converted. */
 function readReservation({ reservation }: LeaseMessage): Reservation {
   const { admitted, ...amounts } = reservation;
-  return { ...amounts, countedByFirstLease: admitted };
+  return { ...amounts, firstLeaseSubject: admitted };
 }
 
-const toAnswer = (statuses: readonly LimitStatus[]): LimiterAnswer =>
+const toReply = (statuses: readonly LimitStatus[]): LimiterReply =>
   statuses.map(({ used, resetMs }) => ({ used, resetMs }));
 
 interface OpenLease {
@@ -101,13 +101,6 @@ interface OpenLease {
  */
 const hasWindow = ({ limits }: LimitSubject): boolean =>
   WINDOWED_LIMITS.some((name) => limits[name] !== undefined);
-
-/** Returns whether the end of an exchange must be counted. Requests were counted at its start. */
-export function countsAtEnd(subjects: readonly LimitSubject[]): boolean {
-  return subjects.some((subject) =>
-    subject.limits.concurrency !== undefined || limitsAmounts(subject)
-  );
-}
 
 /** Counts limits for many gateways. Each of them uses it through a `RemoteLimiter`. */
 export class LimiterServer {
@@ -131,13 +124,13 @@ export class LimiterServer {
    * Handles a message synchronously, so that no other message is handled between a decision and its
    * count.
    */
-  handle(message: LimiterMessage): LimiterAnswer {
+  handle(message: LimiterMessage): LimiterReply {
     const { subjects } = message;
     this.#expire();
     for (const subject of subjects) this.#load(subject);
     switch (message.type) {
       case "status":
-        return toAnswer(this.#limiter.statuses(subjects));
+        return toReply(this.#limiter.statuses(subjects));
       case "acquire":
         return this.#acquire(message);
       case "renew":
@@ -151,17 +144,17 @@ export class LimiterServer {
     }
   }
 
-  #acquire(message: LeaseMessage): LimiterAnswer {
+  #acquire(message: LeaseMessage): LimiterReply {
     const { id, subjects } = message;
     const reservation = readReservation(message);
     const before = this.#limiter.statuses(subjects);
     if (findRefusing(before, reservation).length === 0) {
       const release = this.#limiter.count(subjects, reservation);
       if (countsAtEnd(subjects)) this.#keep(id, release);
-      else release(NO_AMOUNTS);
+      else release(NO_AMOUNTS); // only requests are limited: nothing is settled later
       this.#store(subjects);
     }
-    return toAnswer(before);
+    return toReply(before);
   }
 
   /**

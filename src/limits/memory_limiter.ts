@@ -1,7 +1,7 @@
 /**
  * Limits of gateway keys, teams and providers, counted in this process.
  *
- * Windows begin with their first request, budgets with the calendar's day or month (UTC). Tokens
+ * Windows begin with their first request, budgets with the calendar's day, week or month (UTC). Tokens
  * and money are reserved when an exchange is admitted. Its end settles them, in the same window.
  *
  * @module
@@ -18,7 +18,7 @@ import {
   LIMIT_NAMES,
   WINDOWED_LIMITS,
   type WindowedLimit,
-} from "./limit_kinds.ts";
+} from "../config/limit_kinds.ts";
 import {
   type Amounts,
   ASK_AGAIN_MS,
@@ -272,7 +272,7 @@ export class MemoryLimiter implements Limiter {
     const counts = this.#countsOf(subject.name);
     const now = isBudget(name) ? this.#clock.now() : this.#clock.monotonic();
     const running = counts[name];
-    // The limits can have changed since. A longer window that is running now is never replaced.
+    // The limits can have changed since. A running window stays, also if new ones are shorter.
     const current = running.until > now ? running : windowOf(name, counts, subject.limits, now);
     const change = used - amount;
     if (until === current.until || change > 0) {

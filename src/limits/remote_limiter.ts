@@ -10,23 +10,23 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import {
   type Correction,
-  isCountedByFirstLease,
+  countsAtEnd,
   type Lease,
   LEASE_MS,
   type Limiter,
   limitsOf,
   type LimitStatus,
   type LimitSubject,
+  needsSlot,
   NO_RESERVATION,
   type Reservation,
   toChargedReservation,
 } from "./limiter.ts";
 import { MemoryLimiter } from "./memory_limiter.ts";
 import {
-  countsAtEnd,
   type LeaseRequest,
-  type LimiterAnswer,
   type LimiterMessage,
+  type LimiterReply,
   toMessage,
 } from "./limiter_server.ts";
 import { enforce, type Terms, toLease } from "./verdict.ts";
@@ -36,7 +36,7 @@ import { enforce, type Terms, toLease } from "./verdict.ts";
  * subjects. Rejects if the limiter cannot be reached in time: with a {@link GatewayError} to refuse
  * the exchange, with any other error to count locally.
  */
-export type SendToLimiter = (message: LimiterMessage) => Promise<LimiterAnswer>;
+export type SendToLimiter = (message: LimiterMessage) => Promise<LimiterReply>;
 
 /** Interval at which an exchange renews its lease. Milliseconds. */
 const RENEW_MS = LEASE_MS.server / 3;
@@ -108,9 +108,7 @@ export class RemoteLimiter implements Limiter {
         renewLater();
       });
     };
-    const needsSlot = (subject: LimitSubject) =>
-      subject.limits.concurrency !== undefined && !isCountedByFirstLease(subject, reservation);
-    if (subjects.some(needsSlot)) renewLater();
+    if (subjects.some((subject) => needsSlot(subject, reservation))) renewLater();
     let isOpen = true;
     return toLease(terms, (used, isUndone = false) => {
       if (!isOpen) return;
@@ -124,15 +122,15 @@ export class RemoteLimiter implements Limiter {
 }
 
 /**
- * Reads the answer of the shared limiter. @throws {Error} If it is not about all limits of these
+ * Reads the reply of the shared limiter. @throws {Error} If it is not about all limits of these
  * subjects
  */
-function toStatuses(subjects: readonly LimitSubject[], answer: LimiterAnswer): LimitStatus[] {
+function toStatuses(subjects: readonly LimitSubject[], reply: LimiterReply): LimitStatus[] {
   const limits = subjects.flatMap((subject) =>
     limitsOf(subject).map(([name, limit]) => ({ subject, name, limit }))
   );
   return limits.map((limit, index) => {
-    const status = answer[index];
+    const status = reply[index];
     if (status === undefined) {
       throw new Error("Cannot count: the shared limiter does not know a limit");
     }

@@ -7,7 +7,7 @@
 import { formatBudget, formatMoneyBudget, formatRate } from "../config/units.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { isOfCalls, isWindowed, LIMIT_KINDS, type LimitName } from "./limit_kinds.ts";
+import { isOfCalls, isWindowed, LIMIT_KINDS, type LimitName } from "../config/limit_kinds.ts";
 import {
   isCountedByFirstLease,
   type Lease,
@@ -23,8 +23,8 @@ const MAX_FIELD_INTEGER = 999_999_999_999_999;
 const toInteger = (count: number): number => Math.min(count, MAX_FIELD_INTEGER);
 
 /**
- * Lease of an admitted exchange. Its headers are written at the first read, because most leases are
- * never shown.
+ * Lease of an admitted exchange. Its headers are written when they are read, because those of most
+ * leases are never shown.
  */
 class AdmittedLease implements Lease {
   readonly statuses: readonly LimitStatus[];
@@ -169,13 +169,13 @@ function toPolicy({ subject, name, limit }: LimitStatus): string {
  * Writes the two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a
  * provider's `x-ratelimit-*`.
  *
- * @param takenOf Returns the amount that the exchange adds to a limit; -1 for an amount that a
- * refused exchange returns
+ * @param addedOf Returns the amount that the exchange adds to a limit; -1 for the request and the
+ * slot of a refused exchange, which its first lease has counted and returns
  * @returns `ratelimit-policy` and `ratelimit`; empty if nothing is limited
  */
 function toHeaders(
   statuses: readonly LimitStatus[],
-  takenOf: (status: LimitStatus) => number,
+  addedOf: (status: LimitStatus) => number,
 ): Record<string, string> {
   if (statuses.length === 0) return {};
   let policies = "";
@@ -183,7 +183,7 @@ function toHeaders(
   for (const status of statuses) {
     const { name, limit, used, resetMs } = status;
     const policy = `${policies === "" ? "" : ", "}"${toPolicyName(status)}"`;
-    const rest = Math.max(0, limit - used - takenOf(status));
+    const rest = Math.max(0, limit - used - addedOf(status));
     const reset = isWindowed(name) ? `;t=${Math.ceil(resetMs / 1000)}` : "";
     policies += policy + toPolicy(status);
     rests += `${policy};r=${toInteger(rest)}${reset}`;

@@ -11,7 +11,8 @@ export interface AuditEntry {
   readonly at: number;
   /** Id of the operator's token, such as `jwt:corp:ann`, or `admin token`. */
   readonly who: string;
-  readonly role: "viewer" | "admin";
+  /** `undefined` for a sign-in that failed. */
+  readonly role: "viewer" | "admin" | undefined;
   /** Name of the operation in the description of the admin API, such as `revokeKey`. */
   readonly action: string;
   /** Method and path of the route. */
@@ -29,10 +30,13 @@ export interface AuditEntry {
 /** The most characters of a text in a line: it can be any text from the request. */
 const MAX_TEXT = 128;
 
+/** Replaces characters that could forge a line: controls, separators, directions of writing. */
 function toSafeText(text: string | undefined): string | undefined {
-  // deno-lint-ignore no-control-regex -- control characters could forge a line
-  return text?.slice(0, MAX_TEXT).replace(/[\x00-\x1f\x7f-\x9f]/g, "?");
+  return text?.slice(0, MAX_TEXT).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "?");
 }
+
+/** The same, as one field of a line whose fields have two spaces between them. */
+const toField = (text: string | undefined) => toSafeText(text)?.replace(/\s{2,}/g, " ");
 
 /** Formats an entry as one JSON object, without a line end. */
 export function toAuditJson(entry: AuditEntry): string {
@@ -57,12 +61,12 @@ export function toAuditText(entry: AuditEntry): string {
     new Date(at).toISOString().slice(11, 23),
     "audit",
     action,
-    toSafeText(target),
+    toField(target),
     amount,
     outcome,
-    `by ${toSafeText(who)}`,
-    `(${role})`,
-    reason === undefined ? undefined : `reason: ${toSafeText(reason)}`,
+    `by ${toField(who)}`,
+    role === undefined ? undefined : `(${role})`,
+    reason === undefined ? undefined : `reason: ${toField(reason)}`,
   ];
   return words.filter((word) => word !== undefined && word !== "").join("  ");
 }

@@ -126,8 +126,15 @@ export function readJsonFacts(
     // A lenient provider can read `1` or `"true"` as true.
     isBackground: group === "responses" && Boolean(fields.background),
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
-    tariff: readRequestedTariff(fields, group === "audio"),
+    tariff: readRequestedTariff(fields, group, byteLength),
   };
+}
+
+/** Bytes of a multipart body. */
+interface FormBytes {
+  /** Of its fields of text. */
+  readonly text: number;
+  readonly all: number;
 }
 
 /**
@@ -139,10 +146,10 @@ export function readJsonFacts(
 export function readFieldFacts(
   fields: Readonly<Record<string, string | undefined>>,
   operation: OperationForm,
-  textBytes = 0,
+  { text, all }: FormBytes = { text: 0, all: 0 },
 ): RequestFacts {
   const view = { ...fields, stream: toValue(fields.stream), n: Number(fields.n ?? 1) };
-  return { ...readJsonFacts(view, operation), inputBytes: textBytes, isInputWhole: false };
+  return { ...readJsonFacts(view, operation, all), inputBytes: text, isInputWhole: false };
 }
 
 /** The facts of a request whose body is not read. */

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import type { UnitClass } from "../exchange/billing.ts";
+import type { OperationGroup } from "../config/operation_groups.ts";
+import type { MediaKind, UnitClass } from "../exchange/billing.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -24,10 +25,16 @@ export interface RequestedTariff {
   /** Requested choices that a row of a price can name. */
   readonly asked: Readonly<Record<string, string>> | undefined;
   readonly tools: readonly PaidTool[];
-  /** True if sound is requested as output. */
-  readonly hasAudioOutput: boolean;
+  /** Kinds of output other than text that are requested. */
+  readonly outputKinds: readonly MediaKind[];
   /** Characters of text to speak: an answer with sound states nothing. */
   readonly characters: number;
+  /** Pictures to make: an answer that does not arrive states nothing. */
+  readonly images: number;
+  /**
+   * Bytes of a recording, with the other fields of its request: some answers do not state its length.
+   */
+  readonly recordingBytes: number;
 }
 
 /** Tariff of most requests: no field decides about their price. */
@@ -36,8 +43,10 @@ export const STANDARD_TARIFF: RequestedTariff = {
   geo: undefined,
   asked: undefined,
   tools: [],
-  hasAudioOutput: false,
+  outputKinds: [],
   characters: 0,
+  images: 0,
+  recordingBytes: 0,
 };
 
 /** Fields whose values rows of prices can name. */
@@ -64,6 +73,8 @@ const isText = (value: unknown): value is string => typeof value === "string";
 const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0;
 
+const fieldsOf = (value: unknown): Fields =>
+  (typeof value === "object" && value !== null ? value : {}) as Fields;
 const readName = (value: string): string => CHOICE.test(value) ? value : UNNAMED;
 
 /** Tiers that answers name differently: the first is OpenAI's, the second is Anthropic's. */
@@ -72,20 +83,44 @@ const ANSWERED_TIERS: ReadonlyMap<string, string> = new Map([
   ["standard_only", "standard"],
 ]);
 
-/** Returns the requested tier as answers name it. `speed` has precedence at Anthropic. */
-function readTier({ service_tier: tier, speed }: Fields): string | undefined {
-  if (speed === "fast") return "fast";
-  if (!isText(tier) || tier === "auto") return undefined;
-  return ANSWERED_TIERS.get(tier) ?? readName(tier);
+const GOOGLE_PREFIX = /^service_tier_/i;
+
+/** Returns a requested tier as answers name it; `undefined` if the provider chooses. */
+function nameTier(stated: unknown): string | undefined {
+  // Bedrock's Converse states it in an object.
+  const tier = typeof stated === "object" ? fieldsOf(stated).type : stated;
+  if (!isText(tier)) return undefined;
+  const name = GOOGLE_PREFIX.test(tier) ? tier.replace(GOOGLE_PREFIX, "").toLowerCase() : tier;
+  return name === "auto" || name === "unspecified"
+    ? undefined
+    : ANSWERED_TIERS.get(name) ?? readName(name);
+}
+
+/**
+ * Combines two statements of a tier. The provider reads only one of them, so two different tiers
+ * have no price.
+ */
+const joinTiers = (one: string | undefined, other: string | undefined): string | undefined =>
+  one === undefined || other === undefined || one === other ? one ?? other : UNNAMED;
+
+/** Reads the requested tier. `speed` has precedence at Anthropic. */
+function readTier({ service_tier: tier, serviceTier, speed }: Fields): string | undefined {
+  return speed === "fast" ? "fast" : joinTiers(nameTier(tier), nameTier(serviceTier));
+}
+
+/** Adds the tier that a header requests. */
+export function withTier(tariff: RequestedTariff, stated: string): RequestedTariff {
+  return { ...tariff, tier: joinTiers(nameTier(stated), tariff.tier) };
 }
 
 function readTools(tools: unknown, mostCalls: unknown): PaidTool[] {
   if (!Array.isArray(tools)) return [];
-  return tools.flatMap((tool: Fields | null) => {
-    const names = isText(tool?.type) ? [tool.type] : Object.keys(tool ?? {});
+  return tools.flatMap((each: unknown) => {
+    const tool = fieldsOf(each); // a text has a key for each of its characters
+    const names = isText(tool.type) ? [tool.type] : Object.keys(tool);
     const paid = PAID_TOOLS.find(([start]) => names.some((name) => name.startsWith(start)));
     if (paid === undefined) return [];
-    const most = [tool?.max_uses, mostCalls].find(isCount);
+    const most = [tool.max_uses, mostCalls].find(isCount);
     return [{ unit: paid[1], most }];
   });
 }
@@ -101,14 +136,55 @@ function readChoices(fields: Fields, search: unknown): RequestedTariff["asked"] 
   return choices.length === 0 ? undefined : Object.fromEntries(choices);
 }
 
-/** Reads the fields that decide the price. @param isSpeech True for text to speak */
-export function readRequestedTariff(fields: Fields, isSpeech = false): RequestedTariff {
-  const { web_search_options: search, inference_geo: geo, modalities, input, quality } = fields;
-  const hasNoTier = fields.service_tier === undefined && fields.speed === undefined;
-  const hasNoTool = fields.tools === undefined && search === undefined;
-  const hasNoChoice = quality === undefined && fields.size === undefined;
-  const isPlain = geo === undefined && modalities === undefined && !isSpeech;
-  if (hasNoTier && hasNoTool && hasNoChoice && isPlain) return STANDARD_TARIFF;
+const MEDIA_KINDS: ReadonlyMap<string, MediaKind> = new Map([
+  ["audio", "Audio"],
+  ["image", "Image"],
+  ["video", "Video"],
+]);
+
+/** Reads the requested kinds of output. Google names them in capital letters. */
+function readOutputKinds(fields: Fields): readonly MediaKind[] {
+  const lists = [
+    fields.modalities,
+    fieldsOf(fields.generationConfig).responseModalities,
+    fieldsOf(fields.generation_config).response_modalities,
+  ];
+  const kinds = lists.flat().filter(isText).map((name) => MEDIA_KINDS.get(name.toLowerCase()));
+  return [...new Set(kinds)].filter((kind) => kind !== undefined);
+}
+
+/** Returns the number of pictures that a request asks for. */
+function countImages({ n }: Fields): number {
+  return isCount(n) ? Math.max(1, n) : 1;
+}
+
+/** Returns the number of Unicode characters, without a list of them: a text can have millions. */
+function countCharacters(text: string): number {
+  let count = 0;
+  for (const _ of text) count++;
+  return count;
+}
+
+/** Fields that can decide the price. Most requests have none of them. */
+const DECIDING = [
+  ...["service_tier", "serviceTier", "speed", "tools", "web_search_options", "quality", "size"],
+  ...["inference_geo", "modalities", "generationConfig", "generation_config"],
+];
+
+/** Reads the fields that decide the price. @param byteLength Length of the body */
+export function readRequestedTariff(
+  fields: Fields,
+  group?: OperationGroup,
+  byteLength: number = 0,
+): RequestedTariff {
+  const { web_search_options: search, inference_geo: geo, input } = fields;
+  const isImage = group === "images";
+  const isSpeech = group === "audio" && isText(input);
+  const isRecording = group === "audio" && !isSpeech;
+  const isMedia = isImage || isSpeech || isRecording;
+  if (!isMedia && DECIDING.every((name) => fields[name] === undefined)) {
+    return STANDARD_TARIFF;
+  }
   const tools = readTools(fields.tools, fields.max_tool_calls);
   if (search !== undefined) tools.push({ unit: "webSearches", most: undefined });
   return {
@@ -116,7 +192,9 @@ export function readRequestedTariff(fields: Fields, isSpeech = false): Requested
     geo: isText(geo) ? readName(geo) : undefined,
     asked: readChoices(fields, search),
     tools,
-    hasAudioOutput: Array.isArray(modalities) && modalities.includes("audio"),
-    characters: isSpeech && isText(input) ? Array.from(input).length : 0,
+    outputKinds: isImage ? ["Image"] : isSpeech ? ["Audio"] : readOutputKinds(fields),
+    characters: isSpeech ? countCharacters(input) : 0,
+    images: isImage ? countImages(fields) : 0,
+    recordingBytes: isRecording ? byteLength : 0,
   };
 }

@@ -212,7 +212,7 @@ async function route(method: string, url: string, lookup: Lookup): Promise<Resol
   const operation = path === undefined ? undefined : await match(method, path, lookup);
   if (path === undefined || operation === undefined) throw new GatewayError("not_found");
   const isUnclear = operation.group === undefined || MISLEADING.test(path);
-  if (!operation.isOwn && isUnclear) await assertOneMeaning(method, path, operation, lookup);
+  if (!operation.isOfGateway && isUnclear) await assertOneMeaning(method, path, operation, lookup);
   return operation;
 }
 

@@ -67,6 +67,9 @@ const embedding = {
   stream: "never",
 } as const;
 
+/** Work that the provider does later, and whose cost no answer states. */
+const later = { ...gemini, cost: "unstated", stream: "never" } as const;
+
 const ANTHROPIC_MODELS =
   `${VERSION}/projects/:project/locations/:location/publishers/anthropic/models`;
 const vertexMessages = {
@@ -117,6 +120,24 @@ const GEMINI_OPERATIONS: readonly Operation[] = [
       path: `${path}:countTokens`,
       cost: "none",
       stream: "never",
+    },
+    {
+      ...later,
+      group: "videos",
+      name: "gemini.predict_long_running",
+      path: `${path}:predictLongRunning`,
+    },
+    {
+      ...later,
+      group: "batches",
+      name: "gemini.batch_generate_content",
+      path: `${path}:batchGenerateContent`,
+    },
+    {
+      ...later,
+      group: "batches",
+      name: "gemini.async_batch_embed_content",
+      path: `${path}:asyncBatchEmbedContent`,
     },
     { ...embedding, name: "gemini.embed_content", path: `${path}:embedContent` },
     {
@@ -262,6 +283,8 @@ const BEDROCK_FACTS = {
     ...["inferenceConfig.maxTokens", "inferenceConfig.max_new_tokens"],
     "textGenerationConfig.maxTokenCount",
   ],
+  // https://docs.aws.amazon.com/bedrock/latest/userguide/service-tiers-inference.html
+  tierHeader: "x-amzn-bedrock-service-tier",
 } as const;
 const bedrock = {
   ...CALL,
@@ -294,6 +317,15 @@ const BEDROCK_OPERATIONS: readonly Operation[] = [
     name: "bedrock.invoke_stream",
     path: "/model/:model+/invoke-with-response-stream",
     stream: "always",
+  },
+  {
+    ...bedrock,
+    group: "videos",
+    model: "none",
+    cost: "unstated",
+    name: "bedrock.async_invoke",
+    path: "/async-invoke",
+    stream: "never",
   },
   {
     ...bedrock,

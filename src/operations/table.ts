@@ -11,20 +11,22 @@ import { STREAM_OPTIONS } from "../dialects/usage_opt_in.ts";
 import type { Dialect, UsageOptIn } from "../dialects/dialect.ts";
 import { OPAQUE } from "../dialects/opaque.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
-import { OPENAI_EVENTS } from "../dialects/openai_events.ts";
+import { OPENAI_MEDIA } from "../dialects/openai_media.ts";
 import { OPENAI_RESPONSES } from "../dialects/openai_responses.ts";
 import type { BillingClass } from "../exchange/billing.ts";
 import type { GenAiOperation } from "../exchange/record.ts";
 
 /**
- * Locations of facts in a body: fields, or fields of objects such as `options.num_predict`. If a body
- * has several of them, the largest value counts.
+ * Locations of facts in a request: fields of its body, or fields of objects such as
+ * `options.num_predict`. If a body has several of them, the largest value counts.
  */
 export interface FactLocations {
   readonly maxOutput: readonly string[];
   readonly answers?: readonly string[];
   /** Of embeddings: lists of inputs, each of which can be as long as the provider allows. */
   readonly inputs?: readonly string[];
+  /** Header that requests a tier, in lower case. */
+  readonly tierHeader?: string;
 }
 
 /** Billing classes that answers state in place of tokens. */
@@ -77,22 +79,24 @@ export interface Operation {
   readonly stream?: "always" | "never" | "default";
   /** Amounts that its answers can state in place of tokens; left out if they state tokens. */
   readonly units?: StatedUnits;
+  /** True if its answers can state any amounts, also of another model than the named one. */
+  readonly statesAny?: true | undefined;
   /** Locations of facts in its body; left out for the fields of OpenAI and Anthropic. */
   readonly facts?: FactLocations;
   /** Usage that its streams state only on request; left out if they state it always, or never. */
   readonly usageOptIn?: UsageOptIn;
   /** True if the gateway itself answers it. Every key that is allowed to make a call can use it. */
-  readonly isOwn?: true;
+  readonly isOfGateway?: true;
   /** Kind of a model's work in traces and metrics; `undefined` for operations that use no model. */
   readonly genAi?: GenAiOperation;
 }
 
 /** True if a call costs something. */
-export const isCharged = ({ cost }: Pick<Operation, "cost">): boolean =>
-  cost === "tokens" || isUnstatedOperation({ cost });
+export const hasCost = ({ cost }: Pick<Operation, "cost">): boolean =>
+  cost === "tokens" || hasUnstatedCost({ cost });
 
 /** True if a call costs something that its own answer does not state. */
-export const isUnstatedOperation = ({ cost }: Pick<Operation, "cost">): boolean =>
+export const hasUnstatedCost = ({ cost }: Pick<Operation, "cost">): boolean =>
   cost === "unstated" || cost === "later";
 
 type Row = Omit<Operation, "name" | "method" | "path" | "dialect" | "group">;
@@ -109,16 +113,19 @@ const WORK: Row = { body: "any", model: "none", cost: "unstated" };
 
 const chat = { group: "chat", dialect: OPENAI_CHAT } as const;
 const responses = { group: "responses", dialect: OPENAI_RESPONSES } as const;
+/** Requests in which no field bounds the tokens of an answer. */
+const UNBOUNDED: FactLocations = { maxOutput: [] };
 const images = {
   group: "images",
-  dialect: OPENAI_EVENTS,
+  dialect: OPENAI_MEDIA,
   cost: "tokens",
   units: { anyOf: ["images", "outputImage"] },
+  facts: { ...UNBOUNDED, answers: ["n"] },
   genAi: "generate_content",
 } as const;
 const audio = {
   group: "audio",
-  dialect: OPENAI_EVENTS,
+  dialect: OPENAI_MEDIA,
   cost: "tokens",
   genAi: "generate_content",
 } as const;
@@ -130,7 +137,7 @@ const messageBatches = { group: "batches", dialect: MESSAGE_BATCHES } as const;
 const models = { group: "models", dialect: OPAQUE, body: "none", cost: "none" } as const;
 
 /** Access to the answer of a durable exchange. */
-const recorded = { ...STORED, group: undefined, dialect: OPAQUE, isOwn: true } as const;
+const recorded = { ...STORED, group: undefined, dialect: OPAQUE, isOfGateway: true } as const;
 
 /** The operations of OpenAI and Anthropic that are in the table one by one. */
 export const NAMED: readonly Operation[] = [
@@ -279,7 +286,14 @@ export const NAMED: readonly Operation[] = [
     path: "/images/variations",
   },
 
-  { ...audio, ...CALL, name: "audio.speech", method: "POST", path: "/audio/speech" },
+  {
+    ...audio,
+    ...CALL,
+    facts: UNBOUNDED,
+    name: "audio.speech",
+    method: "POST",
+    path: "/audio/speech",
+  },
   {
     ...audio,
     ...UPLOAD,
@@ -447,6 +461,7 @@ export const OTHER_OPERATION: Operation = {
   method: "*",
   path: "/:rest+",
   dialect: OPAQUE,
+  statesAny: true,
 };
 
 /**

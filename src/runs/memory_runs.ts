@@ -4,58 +4,38 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
-import { countBody, isTooOften, type LastBody } from "./repeats.ts";
+import { countBody, isTooOften } from "./repeats.ts";
 import {
-  MAX_ANCESTORS,
+  ancestorsOf,
+  assertParent,
+  assertRoom,
+  beginCall,
+  type Chain,
+  createRun,
+  endCall,
+  isRunStopped,
+  joinParent,
+  keptWith,
+  type KeyRuns,
+  type OpenCall,
+  Refused,
+  type Run,
+  type StoredRun,
+  toStored,
+} from "./run_chain.ts";
+import {
   MIN_UNUSED_MS,
   narrower,
   type RefusedRun,
   reservedInRun,
-  type RunBounds,
   type RunCall,
   type RunCorrection,
   type RunLease,
-  type RunRefusal,
   type RunRegistry,
   type RunReservation,
   type RunStatus,
-  type StatedRun,
   toRunError,
 } from "./run_registry.ts";
-
-/** An open call. */
-interface OpenCall {
-  readonly onStopped: () => void;
-}
-
-/** The state of a run that outlives its process. Plain data. */
-export interface StoredRun extends LastBody {
-  readonly id: string;
-  parent?: string | undefined;
-  budget?: number | undefined;
-  calls?: number | undefined;
-  spent: number;
-  reserved: number;
-  called: number;
-  readonly openedAt: number;
-  usedAt: number;
-  expiresAt: number;
-  isStopped: boolean;
-}
-
-/** A run. */
-interface Run extends StoredRun {
-  readonly open: Set<OpenCall>;
-}
-
-/** A run, followed by the runs above it. */
-type Chain = readonly [Run, ...Run[]];
-
-/**
- * The runs of a key by id, in the order of their last use. A call uses its run first and then the
- * runs above it, so that a run is never forgotten before the runs below it.
- */
-type KeyRuns = Map<string, Run>;
 
 /** A run that a call counts in, and the money that it has reserved there. */
 export interface CountedRun {
@@ -74,19 +54,6 @@ export interface MemoryRunLease extends RunLease {
 export interface RunStorage {
   put(keyId: string, run: StoredRun): void;
   delete(keyId: string, id: string): void;
-}
-
-/** Refusal inside of this module. */
-class Refused extends Error implements RefusedRun {
-  readonly refusal: RunRefusal;
-  readonly isAbove: boolean;
-  readonly repeats: number | undefined;
-  constructor(refusal: RunRefusal, isAbove = false, repeats?: number) {
-    super(refusal);
-    this.refusal = refusal;
-    this.isAbove = isAbove;
-    this.repeats = repeats;
-  }
 }
 
 /** Number of keys that each call examines, to forget those without runs. */
@@ -123,13 +90,13 @@ export class MemoryRuns implements RunRegistry {
 
   /** Admits a call as {@link admit} does, or returns its refusal. */
   decide(call: RunCall, onStopped: () => void): MemoryRunLease | RefusedRun {
-    const { keyId, run, reservation, bounds, body } = call;
+    const { keyId, reservation, body } = call;
     const now = this.#clock.now();
     this.#forgetOthers(now);
     const runs = this.#runsOf(keyId);
     this.#forgetIdle(keyId, runs, now);
     try {
-      const chain = this.#open(keyId, runs, run, bounds, now);
+      const chain = this.#open(runs, call, now);
       const [own] = chain;
       const repeats = body && countBody(own, body);
       if (repeats !== undefined) this.#storage?.put(keyId, toStored(own));
@@ -137,7 +104,7 @@ export class MemoryRuns implements RunRegistry {
       if (body && repeats && !reservation.isFree && isTooOften(body, repeats)) {
         throw new Refused("repeats", false, repeats);
       }
-      return { ...this.#count(keyId, chain, reservation, { onStopped }), repeats };
+      return { ...this.#count(keyId, chain, reservation, { onStopped, openIn: [] }), repeats };
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       return error;
@@ -155,20 +122,23 @@ export class MemoryRuns implements RunRegistry {
   list(keyId: string | undefined, limit: number): Promise<readonly RunStatus[]> {
     const now = this.#clock.now();
     const keys = keyId === undefined ? [...this.#keys.keys()] : [keyId];
-    const all = keys.flatMap((key) =>
-      Array.from(this.#keys.get(key)?.values() ?? []).reverse()
-        .filter((run) => !isForgotten(run, now))
-        .map((run) => this.#toStatus(key, run))
-    );
+    const all = keys.flatMap((key) => {
+      const runs: KeyRuns = this.#keys.get(key) ?? new Map();
+      this.#forgetIdle(key, runs, now);
+      return Array.from(runs.values(), (run) => toStatus(key, runs, run)).reverse();
+    });
     all.sort((one, other) => other.usedAt - one.usedAt);
     return Promise.resolve(all.slice(0, limit));
   }
 
   stop(keyId: string, id: string): Promise<boolean> {
-    const run = this.#keys.get(keyId)?.get(id);
-    if (run === undefined || isForgotten(run, this.#clock.now())) return Promise.resolve(false);
+    const now = this.#clock.now();
+    const runs: KeyRuns = this.#keys.get(keyId) ?? new Map();
+    this.#forgetIdle(keyId, runs, now);
+    const run = runs.get(id);
+    if (run === undefined) return Promise.resolve(false);
     run.isStopped = true;
-    this.#storage?.put(keyId, toStored(run));
+    for (const used of [run, ...ancestorsOf(runs, run)]) this.#use(keyId, runs, used, now);
     for (const call of Array.from(run.open)) call.onStopped();
     return Promise.resolve(true);
   }
@@ -195,17 +165,28 @@ export class MemoryRuns implements RunRegistry {
    * @returns A function that ends it
    */
   keepOpen(keyId: string, ids: readonly string[], onStopped: () => void): () => void {
-    const call = { onStopped };
-    const runs = ids.map((id) => this.#keys.get(keyId)?.get(id)).filter((run) => run !== undefined);
-    for (const run of runs) run.open.add(call);
-    return () => {
-      for (const run of runs) run.open.delete(call);
-    };
+    const call: OpenCall = { onStopped, openIn: [] };
+    for (const run of new Set(ids.flatMap((id) => this.#chainOf(keyId, id)))) beginCall(call, run);
+    return () => endCall(call);
   }
 
-  /** Returns whether one of these runs was stopped. */
+  /** Returns whether one of these runs, or a run above it, was stopped. */
   isStopped(keyId: string, ids: readonly string[]): boolean {
-    return ids.some((id) => this.#keys.get(keyId)?.get(id)?.isStopped === true);
+    return ids.some((id) => this.#chainOf(keyId, id).some((run) => run.isStopped));
+  }
+
+  /**
+   * Forgets idle runs of all keys.
+   *
+   * @returns The latest time at which a run can be forgotten; 0 if there is none
+   */
+  forgetIdle(now: number): number {
+    let next = 0;
+    for (const [keyId, runs] of this.#keys) {
+      this.#forgetIdle(keyId, runs, now);
+      for (const { expiresAt } of runs.values()) next = Math.max(next, expiresAt);
+    }
+    return next;
   }
 
   #runsOf(keyId: string): KeyRuns {
@@ -215,27 +196,36 @@ export class MemoryRuns implements RunRegistry {
   }
 
   /** Opens or narrows a run. Returns it, followed by the runs above it. */
-  #open(keyId: string, runs: KeyRuns, stated: StatedRun, bounds: RunBounds, now: number): Chain {
+  #open(runs: KeyRuns, { keyId, run: stated, bounds, defaults }: RunCall, now: number): Chain {
     const { id, parent, limits } = stated;
     if (parent !== undefined) assertParent(runs, id, parent);
     const run = runs.get(id) ?? createRun(id, now);
     const isJoining = parent !== undefined && run.parent === undefined;
     const above = parent === undefined || runs.has(parent)
       ? ancestorsOf(runs, { parent: parent ?? run.parent })
-      : [createRun(parent, now)];
+      : [createRun(parent, now, defaults)];
     const chain: Chain = [run, ...above];
     this.#makeRoom(keyId, runs, chain, bounds.maxPerKey, now);
-    if (isJoining) join(run, parent, above);
+    if (isJoining) joinParent(run, parent, above);
     run.budget = narrower(run.budget, limits.budget);
     run.calls = narrower(run.calls, limits.calls);
-    for (const used of chain) {
-      used.usedAt = now;
-      used.expiresAt = now + bounds.idleMs;
-      runs.delete(used.id);
-      runs.set(used.id, used);
-      this.#storage?.put(keyId, toStored(used));
-    }
+    for (const used of chain) this.#use(keyId, runs, used, now, bounds.idleMs);
     return chain;
+  }
+
+  /** Renews the last use of a run. */
+  #use(
+    keyId: string,
+    runs: KeyRuns,
+    run: Run,
+    now: number,
+    idleMs = run.expiresAt - run.usedAt,
+  ): void {
+    run.usedAt = now;
+    run.expiresAt = now + idleMs;
+    runs.delete(run.id);
+    runs.set(run.id, run);
+    this.#storage?.put(keyId, toStored(run));
   }
 
   /** Counts a call in all runs of a chain. */
@@ -249,13 +239,11 @@ export class MemoryRuns implements RunRegistry {
       const reserved = reservation.isFree ? 0 : reservedInRun(reservation, run.budget);
       run.reserved += reserved;
       if (!reservation.isFree) run.called++;
-      run.open.add(open);
+      beginCall(open, run);
       this.#storage?.put(keyId, toStored(run));
       return { id: run.id, reserved };
     });
-    const abandon = () => {
-      for (const run of chain) run.open.delete(open);
-    };
+    const abandon = () => endCall(open);
     let isOpen = true;
     return {
       counted,
@@ -269,7 +257,11 @@ export class MemoryRuns implements RunRegistry {
     };
   }
 
-  /** Makes room for the new runs of a chain. @throws {Refused} If too few others are unused */
+  /**
+   * Makes room for the new runs of a chain. Runs below a stopped run are the last to be forgotten.
+   *
+   * @throws {Refused} If too few others are unused
+   */
   #makeRoom(
     keyId: string,
     runs: KeyRuns,
@@ -277,27 +269,27 @@ export class MemoryRuns implements RunRegistry {
     maxPerKey: number,
     now: number,
   ): void {
-    const most = maxPerKey - chain.filter(({ id }) => !runs.has(id)).length;
-    if (runs.size <= most) return;
-    for (const run of runs.values()) {
-      const isUnused = run.open.size === 0 && run.usedAt + MIN_UNUSED_MS <= now;
-      if (isUnused && !run.isStopped && !chain.includes(run)) this.#forget(keyId, runs, run.id);
-      if (runs.size <= most) return;
+    const missing = chain.filter(({ id }) => !runs.has(id)).length;
+    if (missing === 0) return; // the bound can have been lowered
+    const most = maxPerKey - missing;
+    for (const isBelowStopped of [false, true]) {
+      for (const run of runs.values()) {
+        if (runs.size <= most) return;
+        const isUsed = run.open.size > 0 || run.usedAt + MIN_UNUSED_MS > now;
+        if (isUsed || run.isStopped || chain.includes(run)) continue;
+        if (isRunStopped(runs, run) === isBelowStopped) this.#forget(keyId, runs, run.id);
+      }
     }
-    throw new Refused("full");
+    if (runs.size > most) throw new Refused("full");
   }
 
-  /** Forgets runs that were not used for long. Open ones count as used. */
+  /** Forgets runs that were not used for long, except those of {@link keptWith}. */
   #forgetIdle(keyId: string, runs: KeyRuns, now: number): void {
     for (const run of runs.values()) {
       if (run.expiresAt > now) return;
-      if (run.open.size === 0) this.#forget(keyId, runs, run.id);
-      else {
-        run.expiresAt = now + (run.expiresAt - run.usedAt);
-        run.usedAt = now;
-        runs.delete(run.id);
-        runs.set(run.id, run);
-      }
+      const kept = keptWith(runs, run, now);
+      if (kept.length === 0) this.#forget(keyId, runs, run.id);
+      for (const used of kept) this.#use(keyId, runs, used, now);
     }
   }
 
@@ -322,82 +314,11 @@ export class MemoryRuns implements RunRegistry {
     const run = runs?.get(id);
     return runs === undefined || run === undefined ? [] : [run, ...ancestorsOf(runs, run)];
   }
-
-  #toStatus(keyId: string, run: Run): RunStatus {
-    const { id, parent, budget, calls, spent, reserved, called, openedAt, usedAt, repeats } = run;
-    const isStopped = this.#chainOf(keyId, id).some((each) => each.isStopped);
-    const amounts = { budget, calls, spent, reserved, called, open: run.open.size };
-    return { keyId, id, parent, ...amounts, openedAt, usedAt, isStopped, repeats };
-  }
 }
 
-const isForgotten = ({ expiresAt, open }: Run, now: number): boolean =>
-  expiresAt <= now && open.size === 0;
-
-const toStored = ({ open: _, ...stored }: Run): StoredRun => stored;
-
-function createRun(id: string, now: number): Run {
-  const counts = { spent: 0, reserved: 0, called: 0 };
-  return {
-    id,
-    ...counts,
-    openedAt: now,
-    usedAt: now,
-    expiresAt: now,
-    isStopped: false,
-    open: new Set(),
-  };
-}
-
-/** Lists the runs above a run, the nearest first: at most one more than are allowed. */
-function ancestorsOf(runs: KeyRuns, { parent }: Pick<Run, "parent">): Run[] {
-  const ancestors: Run[] = [];
-  let above = parent === undefined ? undefined : runs.get(parent);
-  while (above !== undefined && ancestors.length <= MAX_ANCESTORS) {
-    ancestors.push(above);
-    above = above.parent === undefined ? undefined : runs.get(above.parent);
-  }
-  return ancestors;
-}
-
-/**
- * Puts a run below another one. What it has used counts there too. The end of a call that is open
- * now corrects it only in the run itself, so all that the call has reserved counts there.
- */
-function join(run: Run, parent: string, above: readonly Run[]): void {
-  run.parent = parent;
-  for (const each of above) {
-    each.spent += run.spent + run.reserved;
-    each.called += run.called;
-  }
-}
-
-/** Checks the stated parent of a run. @throws {Refused} */
-function assertParent(runs: KeyRuns, id: string, parent: string): void {
-  if (id === parent) throw new Refused("cycle");
-  const known = runs.get(id)?.parent;
-  if (known !== undefined && known !== parent) throw new Refused("parent");
-  const above = runs.get(parent);
-  if (above === undefined) return;
-  const ancestors = ancestorsOf(runs, above);
-  if (ancestors.some((run) => run.id === id)) throw new Refused("cycle");
-  if (ancestors.length >= MAX_ANCESTORS) throw new Refused("depth");
-}
-
-/** Checks that each run of a chain has room for a call. @throws {Refused} */
-function assertRoom(chain: readonly Run[], reservation: RunReservation): void {
-  if (chain.length > MAX_ANCESTORS + 1) throw new Refused("depth");
-  for (const [index, { isStopped }] of chain.entries()) {
-    if (isStopped) throw new Refused("stopped", index > 0);
-  }
-  if (reservation.isFree) return;
-  for (const [index, run] of chain.entries()) {
-    const isAbove = index > 0;
-    if (run.calls !== undefined && run.called >= run.calls) throw new Refused("calls", isAbove);
-    if (run.budget === undefined) continue;
-    if (reservation.unpriced !== undefined) throw new Refused("unpriced", isAbove);
-    // A budget that is used up has no room even for a call that reserves nothing.
-    const room = Math.max(1, reservedInRun(reservation, run.budget));
-    if (run.spent + run.reserved + room > run.budget) throw new Refused("budget", isAbove);
-  }
+function toStatus(keyId: string, runs: KeyRuns, run: Run): RunStatus {
+  const { id, parent, budget, calls, spent, reserved, called, openedAt, usedAt, repeats } = run;
+  const amounts = { budget, calls, spent, reserved, called, open: run.open.size };
+  const isStopped = isRunStopped(runs, run);
+  return { keyId, id, parent, ...amounts, openedAt, usedAt, isStopped, repeats };
 }

@@ -16,10 +16,10 @@ import {
   STOP_MS,
   toRunError,
 } from "./run_registry.ts";
-import type { RunAnswer, RunMessage } from "./run_server.ts";
+import type { RunMessage, RunReply } from "./run_server.ts";
 
-/** Sends a message. Rejects if the answer does not arrive in time. */
-export type SendToRuns = (message: RunMessage) => Promise<RunAnswer>;
+/** Sends a message. Rejects if the reply does not arrive in time. */
+export type SendToRuns = (message: RunMessage) => Promise<RunReply>;
 
 /**
  * Age at which a call begins to watch whether its run is stopped. Most calls end before, and then
@@ -30,17 +30,26 @@ const WATCH_AFTER_MS = STOP_MS / 2;
 const WATCH_MS = 20_000;
 /** Pause after a watch that failed. Milliseconds. */
 const PAUSE_MS = STOP_MS / 2;
+/** Pauses before the end of a call is sent again. Milliseconds. */
+const END_AGAIN_MS: readonly number[] = [1000, 5000, 15_000];
 
 /** Runs in a {@link RunServer}. */
 export class RemoteRuns implements RunRegistry {
   readonly #send: SendToRuns;
   readonly #clock: Clock;
+  readonly #keepAlive: (ended: Promise<void>) => void;
   readonly #id = crypto.randomUUID();
   #admitted = 0;
 
-  constructor(send: SendToRuns, clock: Clock) {
+  /** @param keepAlive Receives the ends of calls while they are sent, which never reject */
+  constructor(
+    send: SendToRuns,
+    clock: Clock,
+    keepAlive: (ended: Promise<void>) => void = () => {},
+  ) {
     this.#send = send;
     this.#clock = clock;
+    this.#keepAlive = keepAlive;
   }
 
   async admit(call: RunCall, onStopped: () => void): Promise<RunLease> {
@@ -55,7 +64,7 @@ export class RemoteRuns implements RunRegistry {
       isUndone: true,
     } as const;
     const { counted, refused, repeats } = await this.#ask({ type: "admit", lease, call }, () => {
-      void this.#send(undone).catch(() => {}); // it can have been admitted nevertheless
+      this.#keepAlive(this.#end(undone)); // it can have been admitted nevertheless
     });
     if (refused !== undefined) throw toRunError(refused, call);
     if (counted === undefined) throw new GatewayError("runs_unavailable");
@@ -75,13 +84,25 @@ export class RemoteRuns implements RunRegistry {
   }
 
   /** Sends a message. @throws {GatewayError} `runs_unavailable`, or the sender's own error */
-  async #ask(message: RunMessage, onFailed?: () => void): Promise<RunAnswer> {
+  async #ask(message: RunMessage, onFailed?: () => void): Promise<RunReply> {
     try {
       return await this.#send(message);
     } catch (cause) {
       onFailed?.();
       throw GatewayError.is(cause) ? cause : new GatewayError("runs_unavailable", { cause });
     }
+  }
+
+  /** Sends the end of a call, and sends it again if there is no reply. Never rejects. */
+  async #end(ended: RunMessage): Promise<void> {
+    for (const pauseMs of END_AGAIN_MS) {
+      const isReceived = await this.#send(ended).then(() => true, () => false);
+      if (isReceived) return;
+      await new Promise<void>((resume) => {
+        this.#clock.timer(pauseMs, resume, { isBackground: true });
+      });
+    }
+    await this.#send(ended).catch(() => {});
   }
 
   /** Watches a lease until it ends. */
@@ -100,10 +121,10 @@ export class RemoteRuns implements RunRegistry {
     };
     const watch = async (): Promise<void> => {
       const message = { type: "watch", lease, keyId, ids, waitMs: WATCH_MS } as const;
-      const answer = await this.#send(message).catch(() => undefined);
+      const reply = await this.#send(message).catch(() => undefined);
       if (!isOpen) return;
-      if (answer?.isStopped === true) onStopped();
-      else watchAfter(answer === undefined ? PAUSE_MS : 0);
+      if (reply?.isStopped === true) onStopped();
+      else watchAfter(reply === undefined ? PAUSE_MS : 0);
     };
     watchAfter(WATCH_AFTER_MS);
     return {
@@ -113,7 +134,7 @@ export class RemoteRuns implements RunRegistry {
         cancel();
         const isUndone = wasUndone && !isFree;
         const ended = { type: "release", lease, keyId, counted, spend, isUndone } as const;
-        void this.#send(ended).catch(() => {});
+        this.#keepAlive(this.#end(ended));
       },
     };
   }

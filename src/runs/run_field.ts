@@ -16,9 +16,12 @@ export const RUN_HEADER = "gateway-run";
 /** The longest header, and the longest id. Characters. */
 const MAX_FIELD = 1024;
 const MAX_ID = 128;
-/** Visible ASCII, so that an id is safe in a log line, in a URL and in a key of Redis. */
-const ID = new RegExp(`^[\\x21-\\x7e]{1,${MAX_ID}}$`);
-const ID_FORM = `1 to ${MAX_ID} visible ASCII characters, without spaces`;
+/**
+ * Visible ASCII, so that an id is safe in a log line, in a URL and in a key of Redis. Clients resolve
+ * `.` and `..` in a URL, also escaped ones, so operators could not stop a run with such an id.
+ */
+const ID = new RegExp(`^(?!\\.{1,2}$)[\\x21-\\x7e]{1,${MAX_ID}}$`);
+const ID_FORM = `1 to ${MAX_ID} visible ASCII characters, without spaces, and neither . nor ..`;
 
 function invalid(detail: string, param = "Gateway-Run"): GatewayError {
   return new GatewayError("invalid_run", { param, detail });
@@ -89,5 +92,5 @@ export function readRunField(field: string, currency: string): StatedRun {
  */
 export function readSessionField(value: string, header: string): StatedRun {
   if (!ID.test(value)) throw invalid(`expected ${ID_FORM}`, header);
-  return { id: value, limits: {} };
+  return { id: value, header, limits: {} };
 }

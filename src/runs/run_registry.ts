@@ -18,10 +18,12 @@ export interface RunLimits {
 
 /** A run, as its caller states it. */
 export interface StatedRun {
-  /** Its id, which its caller chose: 1 to 128 visible ASCII characters. */
+  /** Its id, which its caller chose: 1 to 128 visible ASCII characters, not `.` or `..`. */
   readonly id: string;
   /** Id of the run above it, under the same gateway key. */
   readonly parent?: string | undefined;
+  /** Name of the client's header that states it, for its errors. Default: `Gateway-Run`. */
+  readonly header?: string | undefined;
   /** The limits that its caller and the configuration state. */
   readonly limits: RunLimits;
 }
@@ -31,8 +33,8 @@ export interface RunReservation {
   /** Money, in whole units of 10^-9 of the currency. */
   readonly spend: number;
   /**
-   * Code of the refusal under a budget, because the cost of the call is unknown; `undefined` if it
-   * is known.
+   * Code of the refusal under a budget, because the cost of the call is unknown, or has no bound under
+   * a strict limit; `undefined` if it can be reserved.
    */
   readonly unpriced?: ErrorCode | undefined;
   /** True for a call that costs nothing. It counts as no call, and only a stopped run refuses it. */
@@ -51,7 +53,7 @@ export interface RunBounds {
 
 /** The body of a call, from which loops of a run are found. */
 export interface RunBody {
-  /** SHA-256 of its bytes. Only compared, and never shown. */
+  /** Digest of its bytes, its provider and its path. Only compared, and never shown. */
   readonly digest: string;
   /** The most times in a row that a run can send it; `undefined` for any. */
   readonly most?: number | undefined;
@@ -69,6 +71,8 @@ export interface RunCall {
   readonly reservation: RunReservation;
   /** Bounds of the remembered runs of the key. */
   readonly bounds: RunBounds;
+  /** Limits of a parent that is opened with the call: those of the configuration. Default: none. */
+  readonly defaults?: RunLimits | undefined;
   /** Its body. If it is left out, the call is not counted as a repeat, and ends none. */
   readonly body?: RunBody | undefined;
 }
@@ -108,7 +112,7 @@ export interface RunStatus extends RunLimits {
   readonly open: number;
   /** Time of its first call, milliseconds since 1970. */
   readonly openedAt: number;
-  /** Time of its last call, milliseconds since 1970. */
+  /** Time of its last call, or of its stop, milliseconds since 1970. */
   readonly usedAt: number;
   /** True if the run, or a run above it, was stopped. */
   readonly isStopped: boolean;
@@ -151,8 +155,8 @@ export interface RunCorrection {
 export interface RunRegistry {
   /**
    * Admits a call to its run and to all runs above it, or to none. An unknown run is opened with the
-   * stated limits. An unknown parent is opened without limits. Of a known run, stated limits can
-   * only narrow the limits, and a parent can be added, but not changed.
+   * stated limits, and an unknown parent with {@link RunCall.defaults}. Of a known run, stated
+   * limits can only narrow the limits, and a parent can be added, but not changed.
    *
    * A body is counted in the call's own run only, and also if the call is refused. So a run that
    * repeats a body too often is refused until it sends another one.
@@ -173,7 +177,8 @@ export interface RunRegistry {
    */
   list(keyId: string | undefined, limit: number): Promise<readonly RunStatus[]>;
   /**
-   * Stops a run and all runs below it: their open calls end, and further calls are refused.
+   * Stops a run and all runs below it: their open calls end, and further calls are refused. A stop
+   * counts as a use. Runs below a stopped run are not forgotten before it.
    *
    * @returns False if there is no such run
    * @throws {GatewayError} `runs_unavailable`
@@ -215,47 +220,69 @@ export interface RefusedRun {
   readonly repeats?: number | undefined;
 }
 
+/** The parts of a call that its refusal names. */
+type RunReasons = Pick<RunCall, "run" | "reservation" | "body">;
+
+/** The error of a kind of refusal. */
+interface RefusalError {
+  readonly code: ErrorCode;
+  /** The refusing limit. */
+  readonly limit?: string;
+  /** Says more than the code does. */
+  readonly describe?: (refused: RefusedRun, call: RunReasons) => string;
+}
+
+const nameOf = ({ isAbove }: RefusedRun): string => isAbove ? "a run above it" : "the run";
+
+const REFUSALS: Readonly<Record<RunRefusal, RefusalError>> = {
+  budget: {
+    code: "run_budget_exceeded",
+    limit: "run-budget",
+    describe: (refused) => `${nameOf(refused)} has no money left for this call`,
+  },
+  calls: {
+    code: "run_budget_exceeded",
+    limit: "run-calls",
+    describe: (refused) => `${nameOf(refused)} has made all of its calls`,
+  },
+  stopped: { code: "run_stopped" },
+  parent: { code: "invalid_run", describe: () => "the run already has another parent" },
+  cycle: { code: "invalid_run", describe: () => "its parent is the run, or is below it" },
+  depth: {
+    code: "invalid_run",
+    describe: () => `expected at most ${MAX_ANCESTORS} runs above it`,
+  },
+  full: { code: "too_many_runs" },
+  unpriced: {
+    code: "model_not_priced",
+    describe(refused, { reservation }) {
+      const hasBudget = `${nameOf(refused)} has a budget of money`;
+      return reservation.unpriced === "request_exceeds_limit"
+        ? `${hasBudget}, and nothing limits the cost of this call`
+        : hasBudget;
+    },
+  },
+  repeats: {
+    code: "run_repeats",
+    describe: ({ repeats }, { body }) =>
+      `the run sent it ${repeats} times in a row, and ${body?.most} are allowed`,
+  },
+};
+
 /** Makes the error of a refusal of a call. */
-export function toRunError(
-  { refusal, isAbove, repeats }: RefusedRun,
-  { reservation, body }: Pick<RunCall, "reservation" | "body">,
-): GatewayError {
-  const run = isAbove ? "a run above it" : "the run";
-  switch (refusal) {
-    case "budget":
-      return new GatewayError("run_budget_exceeded", {
-        detail: `${run} has no money left for this call`,
-        limit: "run-budget",
-      });
-    case "calls":
-      return new GatewayError("run_budget_exceeded", {
-        detail: `${run} has made all of its calls`,
-        limit: "run-calls",
-      });
-    case "stopped":
-      return new GatewayError("run_stopped");
-    case "parent":
-      return new GatewayError("invalid_run", { detail: "the run already has another parent" });
-    case "cycle":
-      return new GatewayError("invalid_run", { detail: "its parent is the run, or is below it" });
-    case "depth":
-      return new GatewayError("invalid_run", {
-        detail: `expected at most ${MAX_ANCESTORS} runs above it`,
-      });
-    case "full":
-      return new GatewayError("too_many_runs");
-    case "unpriced":
-      return new GatewayError(reservation.unpriced ?? "model_not_priced", {
-        detail: `${run} has a budget of money`,
-      });
-    case "repeats":
-      return new GatewayError("run_repeats", {
-        detail: `the run sent it ${repeats} times in a row, and ${body?.most} are allowed`,
-        repeats,
-      });
-    default:
-      return refusal satisfies never;
-  }
+export function toRunError(refused: RefusedRun, call: RunReasons): GatewayError {
+  const { refusal, repeats } = refused;
+  const { code, limit, describe } = REFUSALS[refusal];
+  const isUnpriced = refusal === "unpriced";
+  // A missing price is the fault of the model or the operation, not of the header.
+  const param = isUnpriced ? undefined : call.run.header;
+  const detail = describe?.(refused, call);
+  return new GatewayError(isUnpriced ? call.reservation.unpriced ?? code : code, {
+    ...(param !== undefined && { param }),
+    ...(detail !== undefined && { detail }),
+    ...(limit !== undefined && { limit }),
+    repeats,
+  });
 }
 
 /** Returns the narrower of two limits. Either can be unset. */

@@ -9,6 +9,7 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
+import { RecentMap } from "../exchange/recent_map.ts";
 import type { CountedRun, MemoryRuns } from "./memory_runs.ts";
 import type { RefusedRun, RunCall, RunCorrection, RunStatus } from "./run_registry.ts";
 
@@ -16,7 +17,7 @@ import type { RefusedRun, RunCall, RunCorrection, RunStatus } from "./run_regist
 export type RunMessage =
   /** Admits a call. */
   | { readonly type: "admit"; readonly lease: string; readonly call: RunCall }
-  /** Ends a lease, also an unknown one. Needs no answer. */
+  /** Ends a lease, also an unknown one. It is sent again if its reply is lost. */
   | ({ readonly type: "release" } & EndedRunCall)
   /**
    * Continues a lease, also an unknown one. It is answered when the run is stopped, when the lease
@@ -43,8 +44,8 @@ export interface EndedRunCall {
   readonly isUndone: boolean;
 }
 
-/** The answer to a message. It has only the facts that the message asks for. */
-export interface RunAnswer {
+/** The reply to a message. It has only the facts that the message asks for. */
+export interface RunReply {
   /** The runs that an admitted call counts in. */
   readonly counted?: readonly CountedRun[];
   /** Number of times in a row that the run of an admitted call has sent the body. */
@@ -66,8 +67,11 @@ interface ServedLease {
   expiresAt: number;
   isStopped: boolean;
   /** Answers the message that watches it. */
-  answer: () => void;
+  reply: () => void;
 }
+
+/** Number of ended leases that are certainly remembered. */
+const KEPT_ENDED = 10_000;
 
 const nothing = (): void => {};
 
@@ -77,6 +81,8 @@ export class RunServer {
   readonly #clock: Clock;
   /** Leases by id. Each use moves its lease to the end, so that they expire in this order. */
   readonly #leases = new Map<string, ServedLease>();
+  /** Ended leases. A message that repeats the end of one, or admits or watches it later, has no effect. */
+  readonly #ended = new RecentMap<true>(KEPT_ENDED);
 
   constructor(runs: MemoryRuns, clock: Clock) {
     this.#runs = runs;
@@ -84,7 +90,7 @@ export class RunServer {
   }
 
   /** Handles a message. All except `watch` are handled at once. */
-  async handle(message: RunMessage): Promise<RunAnswer> {
+  async handle(message: RunMessage): Promise<RunReply> {
     this.#expire();
     switch (message.type) {
       case "admit":
@@ -106,7 +112,8 @@ export class RunServer {
     }
   }
 
-  #admit(id: string, call: RunCall): RunAnswer {
+  #admit(id: string, call: RunCall): RunReply {
+    if (this.#ended.get(id) === true) return {};
     const admitted = this.#runs.decide(call, () => this.#stopped(id));
     if (!("counted" in admitted)) {
       const { refusal, isAbove, repeats } = admitted;
@@ -118,9 +125,11 @@ export class RunServer {
   }
 
   #release({ lease: id, keyId, counted, spend, isUndone }: EndedRunCall): void {
+    if (this.#ended.get(id) === true) return;
+    this.#ended.set(id, true);
     const lease = this.#leases.get(id);
     this.#leases.delete(id);
-    lease?.answer();
+    lease?.reply();
     lease?.abandon();
     if (lease?.release !== undefined) lease.release(spend, isUndone);
     else this.#runs.settle(keyId, counted, spend, isUndone);
@@ -128,7 +137,8 @@ export class RunServer {
 
   async #watch(
     { lease: id, keyId, ids, waitMs }: RunMessage & { readonly type: "watch" },
-  ): Promise<RunAnswer> {
+  ): Promise<RunReply> {
+    if (this.#ended.get(id) === true) return {};
     let lease = this.#leases.get(id);
     if (lease === undefined) {
       lease = this.#keep(id, {
@@ -142,7 +152,7 @@ export class RunServer {
     if (!watched.isStopped) {
       await new Promise<void>((resolve) => {
         const cancel = this.#clock.timer(waitMs, resolve);
-        watched.answer = () => {
+        watched.reply = () => {
           cancel();
           resolve();
         };
@@ -155,11 +165,11 @@ export class RunServer {
     const lease = this.#leases.get(id);
     if (lease === undefined) return;
     lease.isStopped = true;
-    lease.answer();
+    lease.reply();
   }
 
   #keep(id: string, ends: Pick<ServedLease, "release" | "abandon">): ServedLease {
-    const lease = { ...ends, expiresAt: 0, isStopped: false, answer: nothing };
+    const lease = { ...ends, expiresAt: 0, isStopped: false, reply: nothing };
     this.#renew(id, lease);
     return lease;
   }
@@ -174,7 +184,7 @@ export class RunServer {
     for (const [id, lease] of this.#leases) {
       if (lease.expiresAt > this.#clock.now()) return;
       this.#leases.delete(id);
-      lease.answer();
+      lease.reply();
       lease.abandon();
     }
   }

@@ -36,6 +36,7 @@ import type { AuditEntry } from "../observe/audit_line.ts";
 import type { MetricSnapshot } from "../observe/metrics/metric_registry.ts";
 import { toMetricsText } from "../observe/metrics/metrics_text.ts";
 import type { Change } from "./change.ts";
+import { createSignInAudit } from "./sign_in_audit.ts";
 import { createSecretReader } from "./held_key_sources.ts";
 import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
 import type { Serve } from "./listener.ts";
@@ -187,7 +188,7 @@ export class AdminListener {
 
   /** Finds the operator of an identity token. */
   async #findOperator(prepared: Prepared, token: string): Promise<TokenOperator | undefined> {
-    return await this.#credentials(prepared).verifier?.signIn(token);
+    return await this.#credentials(prepared).verifier?.findOperator(token);
   }
 
   /** Creates the reports, lists and changes for operators. */
@@ -227,16 +228,7 @@ export class AdminListener {
           })
         ),
         findOperator: (token: string) => this.#findOperator(prepared, token),
-        audit: ({ id, role }: TokenOperator) =>
-          logs.audit(log, {
-            at: now(),
-            who: id,
-            role,
-            action: "signIn",
-            route: "POST /v1/sign-in",
-            target: undefined,
-            outcome: "ok",
-          }),
+        audit: createSignInAudit(systemClock, (entry) => logs.audit(log, entry)),
       },
       audit: (entry: AuditEntry) => logs.audit(log, entry),
       exchanges: async (query: ExchangeQuery, gateway?: string) => {

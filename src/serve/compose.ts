@@ -31,6 +31,7 @@ import type { Transport } from "../upstream/transport.ts";
 import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
 import { type Identity, openIdentity, type RedisPlace } from "./identity_engines.ts";
+import { createRefusalReporter } from "./held_key_refusals.ts";
 import { createHeldKeyReader, openHeldKeyReader } from "./held_key_sources.ts";
 import { type OpenKeyStore, openKeyStore } from "./key_stores.ts";
 import { describeBug } from "./lifecycle.ts";
@@ -208,7 +209,7 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   const usage = new RedisUsage(client, engines.listed, engines.retention);
   const history = new RedisHistory(client);
   const awaitedCalls = new RedisAwaitedCalls<AwaitedCall>(client);
-  const runs = new RedisRuns(client, systemClock);
+  const runs = new RedisRuns(client, systemClock, engines.runBounds);
   return { client, limiter, usage, history, awaitedCalls, runs };
 }
 
@@ -353,7 +354,12 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     runs: stores.runs ?? engines.remote.runs ?? engines.runs,
     awaitedCalls: stores.awaitedCalls ?? engines.remote.awaitedCalls ?? engines.awaitedCalls,
     durable,
-    observers: [createLastUse(keys), createBugReporter(options.report), usage],
+    observers: [
+      createLastUse(keys),
+      createBugReporter(options.report),
+      createRefusalReporter(config, options.report),
+      usage,
+    ],
   };
   return {
     parts,

@@ -8,9 +8,10 @@ import { setImmediate } from "node:timers/promises";
 import type { Dimension } from "../config/dimensions.ts";
 import { listPriceTables, PriceBook } from "../config/price_book.ts";
 import type { Config } from "../config/config.ts";
+import { DEFAULT_RUNS } from "../config/runs.ts";
 import { DEFAULT_RETENTION, type UsageBounds } from "../config/usage.ts";
 import { MemoryRuns } from "../runs/memory_runs.ts";
-import type { RunRegistry } from "../runs/run_registry.ts";
+import type { RunBounds, RunRegistry } from "../runs/run_registry.ts";
 import type { RecordingStore } from "../durable/recording_store.ts";
 import { MemoryRecordings } from "../durable/recording_store_memory.ts";
 import type { Limiter } from "../limits/limiter.ts";
@@ -87,6 +88,8 @@ export class Engines {
   readonly retention: { -readonly [Name in keyof UsageBounds]: UsageBounds[Name] } = {
     ...DEFAULT_RETENTION,
   };
+  /** Time after which runs in Redis are idle in the active configuration. */
+  readonly runBounds: { idleMs: RunBounds["idleMs"] } = { idleMs: DEFAULT_RUNS.idleMs };
   /** Counts limits if neither Redis nor another process does. */
   readonly limiter: MemoryLimiter = new MemoryLimiter(systemClock);
   /** Counts runs if neither Redis nor another process does. */
@@ -131,11 +134,14 @@ export class Engines {
   }
 
   /**
-   * Applies the active configuration: models with a price, dimensions and bounds of usage, and the
-   * limit of recordings.
+   * Applies the active configuration: models with a price, dimensions and bounds of usage, the
+   * bounds of runs, and the limit of recordings.
    */
-  list(config: Pick<Config, "prices" | "providers" | "usage" | "limits" | "attribution">): void {
-    const { prices, providers, usage, limits, attribution } = config;
+  list(
+    config: Pick<Config, "prices" | "providers" | "usage" | "limits" | "attribution" | "runs">,
+  ): void {
+    const { prices, providers, usage, limits, attribution, runs } = config;
+    this.runBounds.idleMs = runs.idleMs;
     this.recordings.maxBytes = limits.maxRecordingsBytes;
     this.#prices = new PriceBook({ prices, providers });
     this.listed.clear();

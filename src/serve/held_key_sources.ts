@@ -23,8 +23,11 @@ import { codeOf } from "../errors/system_error.ts";
 
 /** Access of a file by its group and by all others. */
 const ACCESS_OF_OTHERS = 0o077;
-/** The longest time that a command can run. Milliseconds. */
-const EXEC_MS = 10_000;
+/**
+ * The longest time that a command can run. Shorter than `STORE_DEADLINE_MS`, so that a call that
+ * waits for it learns why it failed. Milliseconds.
+ */
+const EXEC_MS = 8000;
 /**
  * Time after the end of a command in which its output is read to its end. A process that it leaves
  * in the background can keep the output open. Milliseconds.
@@ -52,20 +55,15 @@ export function createHeldKeyReader(
   directory: string,
   report: ReportEvent = () => {},
 ): HeldKeyReader {
-  /** Last error by source. */
-  const reported = new Map<string, string>();
+  const failures = new SourceFailures(report, "held_key_failed");
   return async (source) => {
-    const name = JSON.stringify(source);
     const described = describe(source, directory);
     try {
       const key = toSingleKey(await readSource(source, directory, "held key"), described);
-      reported.delete(name);
+      failures.forget(source);
       return key;
     } catch (error) {
-      const { message } = error as Error;
-      const facts = { event: "held_key_failed", source: described } as const;
-      if (reported.get(name) !== message) report(message, facts);
-      reported.set(name, message);
+      failures.note(source, described, error as Error);
       throw error;
     }
   };
@@ -78,7 +76,7 @@ interface LastKey {
 
 /**
  * Makes the function that reads the held keys of a configuration. While a source fails, it returns
- * the key that was read before, also after a reload.
+ * the key that was read before, also after a reload. After a reload that key is known at once.
  */
 export async function openHeldKeyReader(
   config: Pick<Config, "providers" | "teams">,
@@ -91,8 +89,9 @@ export async function openHeldKeyReader(
     const open = () => Promise.resolve<LastKey>({});
     lastKeys.set(name, await references.use(`held key ${name}`, open, () => Promise.resolve()));
   }
-  return async (source) => {
-    const last = lastKeys.get(JSON.stringify(source)) ?? {};
+  const lastOf = (source: HeldKeySource): LastKey => lastKeys.get(JSON.stringify(source)) ?? {};
+  const readOrKeep = async (source: HeldKeySource): Promise<string> => {
+    const last = lastOf(source);
     try {
       return last.key = await read(source);
     } catch (error) {
@@ -100,36 +99,69 @@ export async function openHeldKeyReader(
       return last.key;
     }
   };
+  return Object.assign(readOrKeep, { last: (source: HeldKeySource) => lastOf(source).key });
 }
 
 /**
  * Makes the function that reads client secrets. Its errors name files and variables, and never
  * contain their content.
  *
- * @param report Receives each error
+ * @param report Receives each error once until the source can be read again: everybody can begin a
+ * sign-in
  */
 export function createSecretReader(
   directory: string,
   report: ReportEvent = () => {},
 ): SecretReader {
+  const failures = new SourceFailures(report, "client_secret_failed");
   return async (source) => {
+    const described = describe(source, directory);
     try {
       const secret = (await readSource(source, directory, "client secret")).trim();
-      if (v.is(SecretSchema, secret)) return secret;
+      if (v.is(SecretSchema, secret)) {
+        failures.forget(source);
+        return secret;
+      }
       throw new Error(
-        `Cannot use a client secret: ${describe(source, directory)} must have the secret alone, ` +
+        `Cannot use a client secret: ${described} must have the secret alone, ` +
           "16 to 512 visible ASCII characters on one line",
       );
     } catch (error) {
-      const { message } = error as Error;
-      report(message, { event: "client_secret_failed", source: describe(source, directory) });
+      failures.note(source, described, error as Error);
       throw error;
     }
   };
 }
 
+type SecretLocation = HeldKeySource | SecretSource;
+
+/** Reports the failures of sources of secrets: each message of a source once. */
+class SourceFailures {
+  readonly #report: ReportEvent;
+  readonly #event: "client_secret_failed" | "held_key_failed";
+  /** Last message by source, with all its arguments. */
+  readonly #reported = new Map<string, string>();
+
+  constructor(report: ReportEvent, event: "client_secret_failed" | "held_key_failed") {
+    this.#report = report;
+    this.#event = event;
+  }
+
+  /** @param described The source in the report: without the arguments of a command */
+  note(source: SecretLocation, described: string, { message }: Error): void {
+    const name = JSON.stringify(source);
+    if (this.#reported.get(name) === message) return;
+    this.#reported.set(name, message);
+    this.#report(message, { event: this.#event, source: described });
+  }
+
+  forget(source: SecretLocation): void {
+    this.#reported.delete(JSON.stringify(source));
+  }
+}
+
 /** Names a source, without the arguments of a command. */
-function describe(source: HeldKeySource | SecretSource, directory: string): string {
+function describe(source: SecretLocation, directory: string): string {
   if ("env" in source) return `the variable ${source.env}`;
   return "file" in source
     ? `the file ${resolve(directory, source.file)}`
@@ -138,7 +170,7 @@ function describe(source: HeldKeySource | SecretSource, directory: string): stri
 
 /** @param secret Name of the secret in errors */
 async function readSource(
-  source: HeldKeySource | SecretSource,
+  source: SecretLocation,
   directory: string,
   secret: string,
 ): Promise<string> {

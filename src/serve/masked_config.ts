@@ -6,23 +6,50 @@
  */
 import { createHash } from "node:crypto";
 import type { Config } from "../config/config.ts";
+import type { AlertsConfig } from "../config/alerts.ts";
 import type { HeldKeySource } from "../config/held_key.ts";
 import type { IdentityConfig } from "../config/identity.ts";
 import type { KeyConfig } from "../config/key.ts";
+import {
+  type FileKeysConfig,
+  type RedisKeysConfig,
+  refuseKeyStore,
+  type StoredKeysConfig,
+} from "../config/keys.ts";
+import type { AdminConfig } from "../config/listeners.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 import type { RedisConfig } from "../config/redis.ts";
+import type { SignInConfig } from "../config/sign_in.ts";
 import type { TeamConfig } from "../config/team.ts";
 
 const MASK = "(masked)";
+const hide = (): string => MASK;
 
-function maskKey(config: KeyConfig): Record<string, unknown> {
-  const { key, digest, previous, ...rest } = config;
-  return {
-    ...rest,
-    ...(key !== undefined && { key: MASK }),
-    ...(digest !== undefined && { digest: MASK }),
-    ...(previous !== undefined && { previous: { ...previous, digest: MASK } }),
-  };
+/**
+ * Masks of all members of an object. A new setting does not compile until it has one, or is known to
+ * have no secret.
+ */
+type Masks<T> = {
+  readonly [Name in keyof T]-?: "shown" | ((value: NonNullable<T[Name]>) => unknown);
+};
+
+function maskMembers<T extends object>(config: T, masks: Masks<T>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(config).map(([name, value]) => {
+      const mask = masks[name as keyof T] as "shown" | ((value: unknown) => unknown);
+      return [name, mask === "shown" || value === undefined ? value : mask(value)];
+    }),
+  );
+}
+
+const maskEach = <T>(objects: Readonly<Record<string, T>>, mask: (value: T) => unknown) =>
+  Object.fromEntries(Object.entries(objects).map(([name, each]) => [name, mask(each)]));
+
+/** Masks the arguments of a command that prints a held key: one of them can be a secret. */
+function maskSource(source: HeldKeySource): HeldKeySource {
+  if (!("exec" in source)) return source;
+  const [command = "", ...args] = source.exec;
+  return { ...source, exec: [command, ...args.map(hide)] };
 }
 
 /** Masks the credentials in a proxy URL. */
@@ -31,74 +58,147 @@ function maskProxy(text: string): string {
   return username + password === "" ? text : `${protocol}//${MASK}@${host}`;
 }
 
-/**
- * Masks the credentials of a proxy, and the headers added to provider calls, which can contain a
- * key.
- */
-function maskProvider(config: ProviderConfig): Record<string, unknown> {
-  const { headers, egress, upstreamKey, ...rest } = config;
-  const set = Object.fromEntries(Object.keys(headers?.set ?? {}).map((name) => [name, MASK]));
-  const proxy = egress?.proxy === undefined ? {} : { proxy: maskProxy(egress.proxy) };
-  return {
+const KEY: Masks<KeyConfig> = {
+  id: "shown",
+  name: "shown",
+  key: hide,
+  digest: hide,
+  previous: (previous) => ({ ...previous, digest: MASK }),
+  providers: "shown",
+  models: "shown",
+  operations: "shown",
+  team: "shown",
+  limits: "shown",
+  durable: "shown",
+  disabled: "shown",
+  heldKeys: "shown",
+  metadata: "shown",
+  expiresAt: "shown",
+  revokedAt: "shown",
+  createdAt: "shown",
+};
+
+const PROVIDER: Masks<ProviderConfig> = {
+  hosts: "shown",
+  upstreams: "shown",
+  shape: "shown",
+  operations: "shown",
+  messages: "shown",
+  deadlines: "shown",
+  keepAliveMs: "shown",
+  transport: "shown",
+  egress: ({ proxy, ...rest }) => ({ ...rest, ...(proxy && { proxy: maskProxy(proxy) }) }),
+  credential: "shown",
+  combinedKey: "shown",
+  upstreamKey: maskSource,
+  // An added header can contain a key.
+  headers: (headers) => ({ ...headers, set: maskEach(headers.set ?? {}, hide) }),
+  durable: "shown",
+  limits: "shown",
+  usage: "shown",
+  maxOutput: "shown",
+  maxInput: "shown",
+  prices: "shown",
+  region: "shown",
+  statesCost: "shown",
+  tiers: "shown",
+  maxCalls: "shown",
+  callPrices: "shown",
+  chargeTimeouts: "shown",
+};
+
+const TEAM: Masks<TeamConfig> = {
+  limits: "shown",
+  heldKeys: "shown",
+  upstreamKeys: (keys) => maskEach(keys, maskSource),
+};
+
+const SIGN_IN: Masks<SignInConfig> = {
+  clientId: "shown",
+  clientSecret: (secret) => typeof secret === "string" ? MASK : secret,
+  url: "shown",
+  scopes: "shown",
+  token: "shown",
+};
+
+const ISSUER: Masks<IdentityConfig> = {
+  name: "shown",
+  issuer: "shown",
+  audience: "shown",
+  jwks: "shown",
+  algorithms: "shown",
+  require: "shown",
+  claims: "shown",
+  plans: "shown",
+  callers: "shown",
+  admin: ({ signIn, ...rest }) => ({
     ...rest,
-    ...(upstreamKey !== undefined && { upstreamKey: maskSource(upstreamKey) }),
-    ...(headers !== undefined && { headers: { ...headers, set } }),
-    ...(egress !== undefined && { egress: { ...egress, ...proxy } }),
-  };
+    ...(signIn && { signIn: maskMembers(signIn, SIGN_IN) }),
+  }),
+  leewayMs: "shown",
+  maxAgeMs: "shown",
+  refreshMs: "shown",
+};
+
+const REDIS: Masks<RedisConfig> = {
+  url: (url) => url.replace(/\/\/[^/]*@/, `//${MASK}@`),
+  cluster: "shown",
+  sentinel: ({ password, ...rest }) => ({ ...rest, ...(password && { password: MASK }) }),
+  username: "shown",
+  password: hide,
+  tls: "shown",
+  gateways: "shown",
+  timeoutMs: "shown",
+};
+
+const ADMIN: Masks<AdminConfig> = {
+  hostname: "shown",
+  port: "shown",
+  token: hide,
+};
+
+const ALERTS: Masks<AlertsConfig> = {
+  // The path of such an address often contains a secret too.
+  url: (url) => `${new URL(url).origin}/${MASK}`,
+  secret: hide,
+};
+
+function maskKeyStore(keys: StoredKeysConfig): Record<string, unknown> {
+  switch (keys.store) {
+    case "file":
+      return maskMembers<FileKeysConfig>(keys, { store: "shown", file: "shown" });
+    case "redis":
+      return maskMembers<RedisKeysConfig>(keys, { store: "shown", snapshot: "shown" });
+    default:
+      return refuseKeyStore(keys);
+  }
 }
 
-/** Masks the arguments of a command that prints a held key: one of them can be a secret. */
-function maskSource(source: HeldKeySource): HeldKeySource {
-  if (!("exec" in source)) return source;
-  const [command = "", ...args] = source.exec;
-  return { ...source, exec: [command, ...args.map(() => MASK)] };
-}
-
-/** Masks the secret with which the gateway identifies itself at an issuer. */
-function maskIssuer(config: IdentityConfig): IdentityConfig {
-  const { admin } = config;
-  if (typeof admin?.signIn?.clientSecret !== "string") return config;
-  return { ...config, admin: { ...admin, signIn: { ...admin.signIn, clientSecret: MASK } } };
-}
-
-function maskTeam({ upstreamKeys, ...rest }: TeamConfig): Record<string, unknown> {
-  if (upstreamKeys === undefined) return rest;
-  const masked = Object.entries(upstreamKeys).map(([name, each]) => [name, maskSource(each)]);
-  return { ...rest, upstreamKeys: Object.fromEntries(masked) };
-}
-
-/** Masks passwords, and credentials in a URL. */
-function maskRedis(config: RedisConfig): Record<string, unknown> {
-  const { url, sentinel, password, ...rest } = config;
-  return {
-    ...(url !== undefined && { url: url.replace(/\/\/[^/]*@/, `//${MASK}@`) }),
-    ...(sentinel !== undefined && {
-      sentinel: { ...sentinel, ...(sentinel.password !== undefined && { password: MASK }) },
-    }),
-    ...(password !== undefined && { password: MASK }),
-    ...rest,
-  };
-}
+const CONFIG: Masks<Config> = {
+  listen: "shown",
+  providers: (providers) => maskEach(providers, (each) => maskMembers(each, PROVIDER)),
+  keys: (keys) =>
+    Array.isArray(keys) ? keys.map((each) => maskMembers(each, KEY)) : maskKeyStore(keys),
+  teams: (teams) => maskEach(teams, (each) => maskMembers(each, TEAM)),
+  identity: (issuers) => issuers.map((each) => maskMembers(each, ISSUER)),
+  limits: "shown",
+  cors: "shown",
+  admin: (admin) => maskMembers(admin, ADMIN),
+  redis: (redis) => maskMembers(redis, REDIS),
+  instance: "shown",
+  prices: "shown",
+  currency: "shown",
+  usage: "shown",
+  attribution: "shown",
+  runs: "shown",
+  alerts: (alerts) => maskMembers(alerts, ALERTS),
+  metrics: "shown",
+  log: "shown",
+  drain: "shown",
+};
 
 /** Masks the secrets of a configuration. */
-export function maskSecrets(config: Config): Record<string, unknown> {
-  const { providers, teams, keys, admin, identity, redis, alerts, ...rest } = config;
-  return {
-    ...rest,
-    providers: Object.fromEntries(
-      Object.entries(providers).map(([name, each]) => [name, maskProvider(each)]),
-    ),
-    teams: Object.fromEntries(Object.entries(teams).map(([name, each]) => [name, maskTeam(each)])),
-    keys: Array.isArray(keys) ? keys.map(maskKey) : keys,
-    ...(admin !== undefined &&
-      { admin: { ...admin, ...(admin.token !== undefined && { token: MASK }) } }),
-    ...(identity !== undefined && { identity: identity.map(maskIssuer) }),
-    // The path of such an address often contains a secret too.
-    ...(alerts !== undefined &&
-      { alerts: { url: `${new URL(alerts.url).origin}/${MASK}`, secret: MASK } }),
-    ...(redis !== undefined && { redis: maskRedis(redis) }),
-  };
-}
+export const maskSecrets = (config: Config): Record<string, unknown> => maskMembers(config, CONFIG);
 
 /**
  * Sorts the members of an object by name, because their order in a file has no meaning. A replacer

@@ -19,9 +19,13 @@ export interface AwaitedCall {
   readonly team: string | undefined;
   readonly plan: string | undefined;
   readonly attribution?: Attribution | undefined;
+  /** True if a provider key was sent that the gateway holds. */
+  readonly usesHeldKey?: boolean | undefined;
   readonly provider: string;
   /** Model as the caller named it; empty if none is named. */
   readonly model: string;
+  /** Models that its request names in addition; left out for none, and by earlier versions. */
+  readonly otherModels?: readonly string[] | undefined;
   readonly operation: string;
   /** The fields of its request that decide its price. */
   readonly tariff: RequestedTariff;

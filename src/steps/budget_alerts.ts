@@ -11,7 +11,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Digest } from "../keys/key_format.ts";
 import { BudgetWatch, type OnReached, type ReachedBudget } from "../limits/budget_watch.ts";
-import { isMoney } from "../limits/limit_kinds.ts";
+import { isMoney } from "../config/limit_kinds.ts";
 import {
   type Amounts,
   type Lease,

@@ -33,21 +33,21 @@ export interface CallEnd {
   readonly isWhole: boolean;
   /** The gateway's error, if one ended the call. */
   readonly code: ErrorCode | undefined;
-  /** Charge for a call whose answer did not begin before the operator's deadline. */
-  readonly timeouts: TimeoutCharge;
   /** True for a stream that the provider generates only while it is read. */
   readonly isLive: boolean;
   /** Tokens that the provider has stated so far. */
   readonly stated: TokenUsage | undefined;
   /**
-   * Tokens of output that were counted in the answer; `undefined` if the provider makes the output
-   * later.
+   * Tokens of output that were counted in the answer; `undefined` if no answer began, if the
+   * provider makes the output later, or for a refusal without a cost.
    */
   readonly countedOutput: number | undefined;
 }
 
-/** Estimates of a call. Each is made only if it is needed. */
+/** Estimates of a call, and the setting for timeouts. Each is made only if it is needed. */
 export interface CallEstimates {
+  /** Charge for a call whose answer did not begin before the operator's deadline. */
+  timeouts(): TimeoutCharge;
   /** Tokens that were reserved for the call: the highest charge for a call without a statement. */
   reserved(): EstimatedTokens;
   /** Tokens that the call has used, estimated from the counted output. */
@@ -80,37 +80,37 @@ const FREE: Charge = { usage: undefined, isEstimated: false };
  * |   | the call                                                     | is charged                 |
  * | - | ------------------------------------------------------------ | -------------------------- |
  * | 1 | was never sent, or its connection broke before an answer     | nothing                    |
- * | 2 | got another status than 2xx, however that answer ended       | nothing                    |
+ * | 2 | got another status than 2xx, however that answer ended (*)   | nothing                    |
  * | 3 | got a 2xx, and its tokens were stated                        | the stated tokens          |
  * | 4 | is finished later: in the background, or after a 202         | the reserved tokens        |
  * | 5 | was answered whole                                           | input and output so far    |
  * | 6 | is a stream that broke off or was left                       | input and output so far    |
- * | 7 | was left, or ran into a deadline, before an answer or in a   | the reserved tokens, or by |
- * |   | plain one                                                    | `chargeTimeouts`           |
+ * | 7 | ran into its provider's deadline before an answer            | by `chargeTimeouts`        |
+ * | 8 | was left, or ended early, before an answer or in a plain one | the reserved tokens        |
  *
- * In rows 4 and 7 the provider can continue the call, and bill it. For an incomplete answer, a
+ * (*) A refusal whose input Azure bills counts as answered (row 5), see `billed_refusal.ts`.
+ *
+ * In rows 4, 7 and 8 the provider can continue the call, and bill it. For an incomplete answer, a
  * statement counts only if it covers at least half of the relayed output. Stated input is charged
  * as stated in every row. Input and output that were not stated are estimated, see
- * {@link CallEstimates}. `chargeTimeouts` applies to calls without an answer before the deadline of
- * their provider.
+ * {@link CallEstimates}.
  */
 export function decideCharge(end: CallEnd, estimates: CallEstimates): Charge {
   const { status, stated, countedOutput, isWhole } = end;
-  const isRefused = status !== undefined && !isSuccess(status);
-  const isUnanswered = countedOutput === undefined && stated === undefined &&
-    UNANSWERED.has(end.code);
+  const isRefused = status !== undefined && !isSuccess(status) && countedOutput === undefined;
+  const isUnanswered = status === undefined && UNANSWERED.has(end.code);
   const isLate = status === undefined && LATE.has(end.code);
-  const isFreeTimeout = isLate && end.timeouts === "nothing";
+  const isFreeTimeout = isLate && estimates.timeouts() === "nothing";
   const isFree = !end.isCalled || isRefused || isUnanswered || isFreeTimeout; // rows 1, 2, 7
   if (isFree) return FREE;
   const isStated = stated !== undefined && (isWhole || coversRelayed(stated, countedOutput));
   if (isStated) return { usage: stated, isEstimated: false }; // row 3
-  const isFinishedLater = countedOutput === undefined || status === ACCEPTED; // row 4
-  const isRelayed = !isFinishedLater && (isWhole || end.isLive); // rows 5, 6
+  const isOutputUnknown = countedOutput === undefined || status === ACCEPTED; // rows 4, 7, 8
+  const isRelayed = !isOutputUnknown && (isWhole || end.isLive); // rows 5, 6
   const estimate = isRelayed ? estimates.used(countedOutput) : estimates.reserved();
   const { input = estimate.input } = stated ?? {};
-  const output = isLate && end.timeouts === "input" ? 0 : estimate.output;
-  const { statedCost: _, ...sums } = stated ?? { total: 0 }; // the cost of the begin only
+  const output = isLate && estimates.timeouts() === "input" ? 0 : estimate.output;
+  const { statedCost: _, ...sums } = stated ?? { total: 0 }; // it is the cost of the beginning only
   const usage = {
     ...sums,
     input,

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ErrorCode } from "../errors/codes.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
 import type { EstimatedCall, EstimatedTokens } from "../limits/estimate.ts";
 import type { Amounts, Reservation } from "../limits/limiter.ts";
@@ -20,10 +21,14 @@ export interface CountedCall extends EstimatedCall {
    * maximum. Tokens.
    */
   readonly strictMaxOutput: number | undefined;
+  /** Models that its request names in addition to `model`. */
+  readonly otherModels: readonly string[];
   /** Fields of its request that decide its price. */
   readonly tariff: RequestedTariff;
   /** Amounts that its answer can state in place of tokens. */
   readonly units: Operation["units"];
+  /** True if nothing limits what its answer can state. */
+  readonly statesAny: Operation["statesAny"];
   /** Its account, once it is open; `undefined` if nothing is reserved for it. */
   account: TokenAccount | undefined;
 }
@@ -33,6 +38,11 @@ export interface Account {
   readonly reservation: Reservation;
   /** True if the money of the amounts is known. */
   readonly isPriced: boolean;
+  /**
+   * Code of the refusal in a run with a budget of money, because a limit is strict and nothing limits
+   * the cost of the call.
+   */
+  readonly unbounded?: ErrorCode | undefined;
   /** Converts the usage in the record of the call. */
   toAmounts(usage: TokenUsage | undefined): Amounts;
 }
@@ -49,7 +59,7 @@ export interface TokenAccount extends Account {
  * 2026. Without this bound, a caller could state any number, leave, and exhaust a limit that it
  * shares. Tokens.
  */
-const MAX_STATED_OUTPUT = 262_144;
+const MAX_BELIEVED_OUTPUT = 262_144;
 
 /**
  * The most input to reserve if the provider has no maximum: the largest context of a hosted model
@@ -57,6 +67,8 @@ const MAX_STATED_OUTPUT = 262_144;
  * any text, leave before the provider refuses it, and exhaust a limit that it shares. Tokens.
  */
 const MAX_BELIEVED_INPUT = 2_000_000;
+
+const NO_MODELS: readonly string[] = [];
 
 /** Multiplies a maximum by the number of answers, for which a caller can state any number. */
 const multiplyMax = (max: number | undefined, answers: number): number | undefined =>
@@ -68,7 +80,8 @@ export function toCountedCall({ facts }: Call, { provider, operation, key }: Flo
   const callerMax = operation.genAi === "embeddings" ? 0 : multiplyMax(facts.maxOutput, generated);
   const providerMaxOutput = multiplyMax(provider.maxOutput, generated);
   const strictMaxOutput = narrower(callerMax, providerMaxOutput);
-  const believedMax = Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0);
+  // Estimates believe the caller up to this maximum. Strict limits use `strictMaxOutput`.
+  const believedMax = Math.max(MAX_BELIEVED_OUTPUT, provider.maxOutput ?? 0);
   return {
     provider: provider.name,
     model: facts.model ?? "",
@@ -77,8 +90,10 @@ export function toCountedCall({ facts }: Call, { provider, operation, key }: Flo
     maxInput: (provider.maxInput ?? MAX_BELIEVED_INPUT) * prompts,
     isInputWhole,
     isBackground,
+    otherModels: facts.otherModels?.names ?? NO_MODELS,
     tariff: facts.tariff,
     units: operation.units,
+    statesAny: operation.statesAny,
     maxOutput: callerMax === undefined ? undefined : narrower(strictMaxOutput, believedMax),
     providerMaxOutput,
     strictMaxOutput,

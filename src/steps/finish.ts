@@ -4,17 +4,17 @@
  *
  * @module
  */
-import type { Exchange, Settlement } from "../exchange/exchange.ts";
+import type { Exchange, ExchangeEnd } from "../exchange/exchange.ts";
 import type { GatewayResponse } from "../http/message.ts";
 
 /** Settles the exchange of a complete answer. */
 export function finish(
   answer: GatewayResponse & { readonly body: string | Uint8Array | null },
   exchange: Exchange,
-  settlement: Settlement = { outcome: "ok" },
+  end: ExchangeEnd = { outcome: "ok" },
 ): GatewayResponse {
   exchange.status = answer.status;
   exchange.bytesOut = answer.body?.length ?? 0;
-  exchange.settle(settlement);
+  exchange.settle(end);
   return answer;
 }

@@ -1,6 +1,12 @@
 /**
  * A request on its way through the steps, and the parts of the gateway that they use.
  *
+ * | type      | from step    | has in addition                                       |
+ * | --------- | ------------ | ----------------------------------------------------- |
+ * | `Arrival` | 1, arrive    | the request, its exchange, the gateway                |
+ * | `Flow`    | 3, identify  | the operation, provider, key, limits and run          |
+ * | `Call`    | 5, read      | the body and its facts (`call.ts`), next to a `Flow`  |
+ *
  * @module
  */
 import type { Config } from "../config/config.ts";
@@ -8,7 +14,7 @@ import type { DurableConfig } from "../config/durable.ts";
 import type { KeyConfig } from "../config/key.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 import type { RunRules } from "../config/runs.ts";
-import type { Dialect } from "../dialects/dialect.ts";
+import type { ContextEnds, Dialect } from "../dialects/dialect.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
@@ -47,6 +53,10 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
   readonly subjects: readonly LimitSubject[];
   /** The headers that are forwarded, in both directions. */
   readonly headerRules: HeaderRules;
+  /** True if it is Azure, which bills some refusals. */
+  readonly isAzure: boolean;
+  /** Where prices of its models can change. */
+  readonly contextEnds: ContextEnds;
   /** Unpacks the bodies of its callers. */
   readonly unpack: Unpack;
 }
@@ -137,7 +147,8 @@ export interface Flow {
   readonly wantedRecording: WantedRecording | undefined;
   /**
    * The lease that was acquired before the body was read, see `admission.ts`; `undefined` without
-   * one, and after it was undone. `isOnly` is true if it counts all limits.
+   * one, and after it was undone. `countsAll` is true if it counts all limits, so that no second one
+   * follows.
    */
-  firstLease: { readonly lease: Lease; readonly isOnly: boolean } | undefined;
+  firstLease: { readonly lease: Lease; readonly countsAll: boolean } | undefined;
 }

@@ -8,14 +8,19 @@ import type { KeyConfig } from "../config/key.ts";
 import type { OperationGroup } from "../config/operation_groups.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { withDeadline } from "../exchange/deadline.ts";
+import type { Clock } from "../exchange/clock.ts";
+import { STORE_DEADLINE_MS, withDeadline } from "../exchange/deadline.ts";
+import type { Exchange } from "../exchange/exchange.ts";
 import { assertNoUnreadKey, type Credentials, toMissingKeyError } from "../inbound/credentials.ts";
 import { isModelUse } from "../operations/model_actions.ts";
 import type { ResolvedOperation } from "../operations/router.ts";
 import type { HeldKey } from "../upstream/held_keys.ts";
 import { hideKey } from "../upstream/hidden_key.ts";
-import type { UpstreamResponse } from "../upstream/transport.ts";
+import { RepeatableBody } from "../upstream/repeatable_body.ts";
+import type { HeldBody, UpstreamResponse } from "../upstream/transport.ts";
 import type { Arrival, Flow, Provider } from "./flow.ts";
+
+const LATE = `Cannot read a held key: no answer within ${STORE_DEADLINE_MS / 1000} s`;
 
 /** Returns whether a key can use provider keys of the gateway: by its own setting or its team's. */
 function canUseHeldKeys({ heldKeys }: KeyConfig, team: TeamConfig | undefined): boolean {
@@ -37,8 +42,8 @@ const KEY_MAKING: ReadonlySet<OperationGroup | undefined> = new Set(
  * Returns whether an operation could make a key of the account for the caller. Unknown operations
  * could.
  */
-function canMakeKeys({ group, isOwn, path }: ResolvedOperation): boolean {
-  if (isOwn === true || isModelUse(path)) return false;
+function canMakeKeys({ group, isOfGateway, path }: ResolvedOperation): boolean {
+  if (isOfGateway === true || isModelUse(path)) return false;
   return group === undefined || KEY_MAKING.has(group);
 }
 
@@ -74,32 +79,56 @@ export function findHeldKey(
 
 /**
  * Makes the call with the held key. If the provider refuses it, the key is read again. If it has
- * changed, the call is made once more: a refused call costs nothing.
+ * changed, the call is made once more with the same body: a refused call costs nothing.
  *
+ * @param body The body of the call. It stays in memory until the provider accepts the key
+ * @param send Makes the call with a body
  * @throws {GatewayError} `upstream_key_unavailable`, and as `send` does
  */
 export async function sendWithHeldKey(
   held: HeldKey,
   flow: Flow,
-  send: () => Promise<UpstreamResponse>,
+  body: HeldBody | null,
+  send: (body: HeldBody | null) => Promise<UpstreamResponse>,
 ): Promise<UpstreamResponse> {
   const { exchange, provider, gateway } = flow;
   const { clock } = gateway;
-  const toError = () => new GatewayError("upstream_key_unavailable");
-  const sendWith = async (key: string): Promise<UpstreamResponse> => {
+  const toError = () => new GatewayError("upstream_key_unavailable", { cause: new Error(LATE) });
+  const sendWith = async (key: string, sent: HeldBody | null): Promise<UpstreamResponse> => {
     flow.credentials = toCredentials(key, provider);
-    return hideKey(await send(), key);
+    return hideKey(await send(sent), key);
   };
-  exchange.facts.usesHeldKey = true;
   const used = await withDeadline(held.get(), { exchange, clock, toError });
-  const answer = await sendWith(used);
-  if (answer.status !== 401) return answer;
-  const isRenewed = await withDeadline(held.renew(used), { exchange, clock, toError });
-  if (!isRenewed) return answer;
-  answer.body?.cancel();
-  exchange.resume(undefined);
-  exchange.facts.firstByteMs = undefined; // of the refusal
-  return await sendWith(await withDeadline(held.get(), { exchange, clock, toError }));
+  exchange.facts.usesHeldKey = true;
+  const kept = body === null ? null : new RepeatableBody(body);
+  let mustRepeat = false;
+  try {
+    const answer = await sendWith(used, kept);
+    if (answer.status !== 401) return answer;
+    mustRepeat = await isRenewedInTime(held.renew(used), exchange, clock);
+    if (!mustRepeat) return answer;
+    answer.body?.cancel();
+  } finally {
+    if (!mustRepeat) kept?.forgo();
+  }
+  exchange.beginRetry(undefined);
+  exchange.facts.firstByteMs = exchange.answeredStatus = undefined; // of the refusal
+  const renewed = await withDeadline(held.get(), { exchange, clock, toError });
+  return await sendWith(renewed, body);
+}
+
+/** Waits for another key. A late one is for later calls: the provider's refusal is passed on. */
+async function isRenewedInTime(
+  renewal: Promise<boolean>,
+  exchange: Exchange,
+  clock: Clock,
+): Promise<boolean> {
+  try {
+    return await withDeadline(renewal, { exchange, clock, toError: () => new Error(LATE) });
+  } catch (error) {
+    if (exchange.reason !== undefined) throw error;
+    return false;
+  }
 }
 
 function toCredentials(key: string, { credential }: Provider): Credentials {

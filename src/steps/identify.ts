@@ -14,15 +14,16 @@ import { findGatewayKey } from "../keys/key_resolver.ts";
 import { assertModelAllowed, assertOperationAllowed, requireUsableKey } from "../keys/policy.ts";
 import { limitsAmounts } from "../limits/limiter.ts";
 import type { ResolvedOperation } from "../operations/router.ts";
-import { isCharged } from "../operations/table.ts";
+import { hasCost } from "../operations/table.ts";
 import { hasLooped } from "../upstream/headers.ts";
-import { assertMetered, subjectsOf } from "./admission.ts";
 import { readAttribution } from "./attribution.ts";
 import { readWantedRecording } from "./durable/wanted_recording.ts";
+import { assertMetered } from "./fixed_price.ts";
 import type { Arrival, Flow, Provider } from "./flow.ts";
 import { findHeldKey } from "./held_key.ts";
 import { assertNoKeyInCredentials, assertNoKeyInUrl } from "./misplaced_keys.ts";
 import { readRun } from "./runs.ts";
+import { subjectsOf } from "./subjects.ts";
 
 /**
  * Identifies the caller: finds its gateway key and its team, then checks its upstream key and its
@@ -41,7 +42,7 @@ export async function identify(
   const stored = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
   const key = requireKey(stored, provider, arrival);
   const found = key.team === undefined ? undefined : findTeam(key.team, arrival);
-  const team = isPromise(found) ? await found : found; // one step less if it is in memory
+  const team = isPromise(found) ? await found : found; // one turn of promises less if it is in memory
   return openFlow({ key, team, presentedKey }, operation, provider, arrival);
 }
 
@@ -84,7 +85,13 @@ interface Caller {
   readonly presentedKey: string;
 }
 
-/** Checks the upstream key, and the permissions of the gateway key. */
+/**
+ * Makes the remaining checks of step 3, in the order in which a caller learns of them: the upstream
+ * key, keys in wrong places, the permissions of the gateway key, the numbers of open exchanges, its
+ * run. Notes the team and the attribution.
+ *
+ * @throws {GatewayError} The first check that fails
+ */
 function openFlow(
   { key, team, presentedKey }: Caller,
   operation: ResolvedOperation,
@@ -99,18 +106,19 @@ function openFlow(
     ? findHeldKey(key, operation, provider, team, { request, gateway })
     : undefined;
   const searched = { presentedKey, gateway };
+  const secrets = { credentials, searched };
   if (gateway.attribution.length > 0) {
-    const secrets = { credentials, searched };
     exchange.facts.attribution = readAttribution(gateway.attribution, request, secrets);
   }
   if (credentials !== undefined) assertNoKeyInCredentials(credentials, provider, searched);
   assertNoKeyInUrl(url, searched);
-  if (!operation.isOwn) assertOperationAllowed(key, operation, provider);
+  if (!operation.isOfGateway) assertOperationAllowed(key, operation, provider);
   if (operation.modelId !== undefined) assertModelAllowed(key, operation.modelId);
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
-  gateway.openExchanges.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
-  const subjects = operation.isOwn ? [] : subjectsOf(key, provider, team);
+  gateway.openExchanges.takeSlots(exchange, key.id, provider.hasOthers ? provider.name : undefined);
+  const subjects = operation.isOfGateway ? [] : subjectsOf(key, provider, team);
   assertMetered(operation, url, provider, subjects);
+  const run = readRun(operation, secrets, { request, exchange, gateway });
   const durable = provider.shape === "v1" ? key.durable ?? provider.durable : undefined;
   return {
     request,
@@ -123,8 +131,8 @@ function openFlow(
     credentials: credentials ?? {},
     heldKey,
     subjects,
-    run: readRun(operation, { credentials, searched }, { request, exchange, gateway }),
-    needsReservation: isCharged(operation) && subjects.some(limitsAmounts),
+    run,
+    needsReservation: hasCost(operation) && subjects.some(limitsAmounts),
     wantedRecording: durable ? readWantedRecording(headers, operation, durable) : undefined,
     firstLease: undefined,
   };

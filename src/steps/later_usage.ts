@@ -43,10 +43,19 @@ export interface LaterUsageParts {
 export interface LaterFacts {
   /** The fields of its request that decide its price. */
   readonly tariff: RequestedTariff;
+  /** Models that its request names in addition to the first. */
+  readonly otherModels: readonly string[] | undefined;
   /** The subjects that are charged. */
   readonly subjects: readonly LimitSubject[];
   /** Returns the amounts that limits count without an estimate: the operator's price of a call. */
   readonly toFixed: () => Amounts;
+}
+
+/** An answer that states the usage of an earlier call. */
+interface LaterAnswer {
+  readonly usage: TokenUsage;
+  /** The model that it names. */
+  readonly model: string | undefined;
 }
 
 /** Corrects the charges of one gateway. */
@@ -74,7 +83,7 @@ export class LaterUsage {
    *
    * @param laterId The id in the path of the request
    */
-  settleAtEnd(laterId: string, exchange: Exchange): void {
+  correctAtEnd(laterId: string, exchange: Exchange): void {
     exchange.beforeSettled = ({ outcome }) => {
       const { provider, keyId, usage } = exchange.facts;
       exchange.facts.usage = undefined; // it is the usage of another call
@@ -86,20 +95,26 @@ export class LaterUsage {
       const nextId = exchange.laterId;
       // An absurd statement must not use up a limit that others share. The charge stays.
       if (usage !== undefined && !isPlausible(usage)) return;
-      if (usage !== undefined) dropRejection(this.#settle(name, usage, keyId));
+      const { answeringModel: model } = exchange;
+      if (usage !== undefined) dropRejection(this.#correct(name, { usage, model }, keyId));
       else if (nextId !== undefined && nextId !== laterId) {
         dropRejection(this.#rename(name, { provider, laterId: nextId }, keyId));
       }
     };
   }
 
-  async #settle(name: AwaitedName, usage: TokenUsage, askingKeyId: string): Promise<void> {
+  async #correct(name: AwaitedName, answer: LaterAnswer, askingKeyId: string): Promise<void> {
     const { calls, accounting, limiter, runs, clock, restated } = this.#parts;
     const call = await calls.take(name, askingKeyId);
     if (call === undefined) return;
     const { charged, subjects, reservedAt, keyId, run } = call;
-    const isStated = { isEstimated: false, isUnstated: false };
-    const stated = addRequestFacts(usage, call, isStated, accounting);
+    const facts = {
+      isEstimated: false,
+      isUnstated: false,
+      isRefused: false,
+      answeringModel: answer.model,
+    };
+    const stated = addRequestFacts(answer.usage, call, facts, accounting);
     restated({ ...call, stated });
     if (subjects.length === 0 && run === undefined) return;
     const used = toLaterAmounts(stated, call, charged.spend, accounting);
@@ -121,7 +136,7 @@ export class LaterUsage {
 /** Makes the call to store; `undefined` if its record does not name its key and operation. */
 function toAwaitedCall(
   record: ExchangeRecord,
-  { tariff, subjects, toFixed }: LaterFacts,
+  { tariff, otherModels, subjects, toFixed }: LaterFacts,
   accounting: Accounting,
 ): AwaitedCall | undefined {
   const { keyId, provider, operation, startedAt, usage: estimate } = record;
@@ -134,8 +149,10 @@ function toAwaitedCall(
     team: record.team,
     plan: record.plan,
     attribution: record.attribution,
+    usesHeldKey: record.usesHeldKey,
     provider,
     model: record.model ?? "",
+    otherModels,
     operation,
     tariff,
     estimate,

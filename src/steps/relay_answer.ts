@@ -14,6 +14,7 @@ import {
 } from "../upstream/answer_kind.ts";
 import { listWithheld, toCallerHeaders } from "../upstream/headers.ts";
 import { filterModelList } from "../upstream/model_list.ts";
+import { ModelSearch } from "../upstream/model_search.ts";
 import { isSmall, readWhole } from "../upstream/read_whole.ts";
 import { RelayedBody } from "../upstream/relay.ts";
 import type { UpstreamResponse } from "../upstream/transport.ts";
@@ -21,6 +22,8 @@ import { UsageChunkFilter } from "../upstream/usage_chunk.ts";
 import type { Call } from "./call.ts";
 import { finish } from "./finish.ts";
 import type { Flow } from "./flow.ts";
+
+const EMPTY = new Uint8Array();
 
 /**
  * Relays status and headers at once, and the body as it arrives. The end of the body settles the
@@ -39,26 +42,37 @@ export async function relayAnswer(
     ? await filterModelList(upstream, (model) => allowsModel(key, model), reading)
     : upstream;
   const { status, headers, body } = answer;
-  const kind = toAnswerKind(answer, operation);
+  const kind = toAnswerKind(answer, operation, provider);
   const callerHeaders = toCallerHeaders(headers, kind.isEvents, provider.headerRules);
+  exchange.servedTier = kind.headerTier;
   noteAnswer(headers, callerHeaders, kind, flow);
   exchange.addHeaders(callerHeaders);
-  // An answer without a cost is not read to its end after its caller has left.
-  if (!kind.countsTokens) exchange.bindToCaller();
+  // Only a success with a cost is read to its end after its caller has left.
+  const isCounted = kind.isSuccess && kind.countsTokens;
+  if (!isCounted) exchange.bindToCaller();
   const isEmpty = body === null || status === 204 || status === 205 || isHead;
   if (isEmpty) {
     body?.cancel();
-    if (kind.countsTokens) exchange.outputTokens = 0;
+    noteTokens(EMPTY, kind, exchange);
     return finish({ status, headers: callerHeaders, body: null }, exchange);
   }
+  // An answer of an earlier call belongs to a request that can name several.
+  const isSearched = call.facts.otherModels !== undefined || operation.cost === "earlier";
+  const modelSearch = isSearched ? new ModelSearch() : undefined;
   if (!kind.isEvents && isSmall(headers, body)) {
     const whole = await readWhole(body, reading);
     noteTokens(whole, kind, exchange);
+    modelSearch?.push(whole);
+    exchange.answeringModel = modelSearch?.name;
     endIfCallerLeft(flow);
     return finish({ status, headers: callerHeaders, body: whole }, exchange);
   }
   exchange.status = status;
-  return { status, headers: callerHeaders, body: toRelayedBody(body, kind, call, flow) };
+  return {
+    status,
+    headers: callerHeaders,
+    body: toRelayedBody(body, kind, call, flow, modelSearch),
+  };
 }
 
 /** Notes the facts that the headers of an answer show. */
@@ -88,19 +102,27 @@ function endIfCallerLeft({ request, exchange }: Flow): void {
  * Watches the answer while it is relayed: a stream of events for its end, and any answer for its
  * token counts.
  */
-function toRelayedBody(body: AnyBody, kind: AnswerKind, call: Call, flow: Flow): PushedBody {
+function toRelayedBody(
+  body: AnyBody,
+  kind: AnswerKind,
+  call: Call,
+  flow: Flow,
+  modelSearch: ModelSearch | undefined,
+): PushedBody {
   const { facts, usageOptIn } = call;
-  const { exchange, gateway, provider } = flow;
-  const { scanner, meter } = createScannerOrMeter(kind, facts.answers);
+  const { exchange, gateway, provider: { deadlines, keepAliveMs } } = flow;
+  const { scanner, meter } = createScannerOrMeter(kind, facts);
   if (kind.headerUsage !== undefined) exchange.facts.usage = kind.headerUsage;
   const relayed = new RelayedBody(body, {
     exchange,
     scanner,
     meter,
+    modelSearch,
     countsTokens: kind.countsTokens,
-    ...provider.deadlines,
+    idleMs: deadlines.idleMs,
+    firstEventMs: deadlines.firstEventMs,
     keepAlive: kind.keepAlive,
-    keepAliveMs: provider.keepAliveMs,
+    keepAliveMs,
     writeStallMs: gateway.limits.writeStallMs,
     clock: gateway.clock,
   });

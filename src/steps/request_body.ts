@@ -28,6 +28,7 @@ import {
 import { findModelParameter } from "../operations/other_models.ts";
 import { hasUniqueKeys, lengthWithoutPadding } from "../operations/request_size.ts";
 import { type ResolvedOperation, toQuery } from "../operations/router.ts";
+import { withTier } from "../operations/requested_tariff.ts";
 import type { Operation } from "../operations/table.ts";
 import { bytesOf } from "./call.ts";
 import type { Flow } from "./flow.ts";
@@ -51,7 +52,8 @@ export function readFacts(
   contentType: string,
   { request, operation, provider, key }: Flow,
 ): RequestFacts {
-  const stated = readBodyFacts(bytes, contentType, operation, provider.messages);
+  const ofBody = readBodyFacts(bytes, contentType, operation, provider.messages);
+  const stated = addHeaderFacts(ofBody, request, operation);
   const { modelId, pricedModel = modelId } = operation;
   // Google repeats the model of the path in some bodies. Azure ignores it.
   if (modelId !== undefined && stated.model !== undefined) {
@@ -68,6 +70,17 @@ export function readFacts(
     ...facts,
     otherModels: { names: [], namedWithin: undefined, ...otherModels, unnamedIn },
   };
+}
+
+/** Adds the tier that a header requests. */
+function addHeaderFacts(
+  facts: RequestFacts,
+  { headers }: Flow["request"],
+  operation: Operation,
+): RequestFacts {
+  const { tierHeader } = operation.facts ?? {};
+  const tier = tierHeader === undefined ? null : headers.get(tierHeader);
+  return tier === null ? facts : { ...facts, tariff: withTier(facts.tariff, tier) };
 }
 
 /**
@@ -93,7 +106,7 @@ function readBodyFacts(
   const isJsonAlways = body === "json" || body === "untyped_json";
   if (!isJsonAlways && isMultipart(contentType)) {
     const { fields, textBytes } = readFields(bytes, contentType, FACT_FIELDS);
-    return readFieldFacts(fields, operation, textBytes);
+    return readFieldFacts(fields, operation, { text: textBytes, all: bytes.length });
   }
   const isUnread = body === "any" && (bytes.length === 0 || !isJson(contentType));
   return isUnread

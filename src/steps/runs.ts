@@ -8,10 +8,11 @@ import { toBase64Url } from "../durable/recording_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { withDeadline } from "../exchange/deadline.ts";
 import type { GatewayRequest } from "../http/message.ts";
+import { joinChunks } from "../http/read_all.ts";
 import { findUsageParameter } from "../inbound/query.ts";
 import { limitsStrictly } from "../limits/limiter.ts";
 import type { ResolvedOperation } from "../operations/router.ts";
-import { isCharged, isUnstatedOperation } from "../operations/table.ts";
+import { hasCost, hasUnstatedCost } from "../operations/table.ts";
 import { readRunField, readSessionField, RUN_HEADER } from "../runs/run_field.ts";
 import {
   narrower,
@@ -33,19 +34,18 @@ import type { Arrival, Flow } from "./flow.ts";
  * @throws {GatewayError} `invalid_run`
  */
 export function readRun(
-  { isOwn }: Pick<ResolvedOperation, "isOwn">,
+  { isOfGateway }: Pick<ResolvedOperation, "isOfGateway">,
   secrets: CallerSecrets,
   { request, exchange, gateway }: Pick<Arrival, "request" | "exchange" | "gateway">,
 ): StatedRun | undefined {
-  if (isOwn) return undefined;
+  if (isOfGateway) return undefined;
   const { headers } = request;
   const { runRules } = gateway;
   const field = headers.get(RUN_HEADER);
   const stated = field === null
-    ? readSession(headers, runRules.headers)
-    : readRunField(field, runRules.currency);
+    ? readSession(headers, runRules.headers, secrets)
+    : withoutSecret(readRunField(field, runRules.currency), secrets);
   if (stated === undefined) return undefined;
-  assertNoSecret(stated, secrets);
   exchange.facts.run = stated.id;
   return narrow(stated, runRules);
 }
@@ -54,25 +54,31 @@ export function readRun(
 function readSession(
   headers: GatewayRequest["headers"],
   names: readonly string[],
+  secrets: CallerSecrets,
 ): StatedRun | undefined {
   for (const name of names) {
     const value = headers.get(name)?.trim() ?? "";
-    if (value !== "") return readSessionField(value, name);
+    if (value !== "") return withoutSecret(readSessionField(value, name), secrets, name);
   }
   return undefined;
 }
 
 /** Refuses ids with a secret, because operators see ids. @throws {GatewayError} `invalid_run` */
-function assertNoSecret({ id, parent = "" }: StatedRun, secrets: CallerSecrets): void {
-  if (!isSecret(id, secrets) && !isSecret(parent, secrets)) return;
-  throw new GatewayError("invalid_run", { detail: "its id looks like a secret" });
+function withoutSecret(
+  stated: StatedRun,
+  secrets: CallerSecrets,
+  param = "Gateway-Run",
+): StatedRun {
+  const { id, parent = "" } = stated;
+  if (!isSecret(id, secrets) && !isSecret(parent, secrets)) return stated;
+  throw new GatewayError("invalid_run", { param, detail: "its id looks like a secret" });
 }
 
 /** Narrows the limits of a run by the configuration. */
-function narrow({ id, parent, limits }: StatedRun, { budget, calls }: RunRules): StatedRun {
+function narrow(stated: StatedRun, { budget, calls }: RunRules): StatedRun {
+  const { limits } = stated;
   return {
-    id,
-    parent,
+    ...stated,
     limits: {
       budget: narrower(limits.budget, budget?.amount),
       calls: narrower(limits.calls, calls),
@@ -80,38 +86,44 @@ function narrow({ id, parent, limits }: StatedRun, { budget, calls }: RunRules):
   };
 }
 
-/** Returns the code that refuses a call under a budget; `undefined` if its cost is known. */
-function findUnpriced({ isPriced }: Account, flow: Flow): RunReservation["unpriced"] {
+/** Returns the code that refuses a call under a budget; `undefined` if its cost can be reserved. */
+function findUnpriced({ isPriced, unbounded }: Account, flow: Flow): RunReservation["unpriced"] {
   const { operation, provider, request: { url } } = flow;
   const isHidden = findUsageParameter(url, provider.shape) !== undefined;
-  if (isHidden || (isUnstatedOperation(operation) && !isPriced)) return "operation_not_metered";
-  return isPriced ? undefined : "model_not_priced";
+  if (isHidden || (hasUnstatedCost(operation) && !isPriced)) return "operation_not_metered";
+  return isPriced ? unbounded : "model_not_priced";
 }
 
 /** Returns the amounts that a call reserves in its run: those that limits reserve. */
 function toReservation(account: Account, flow: Flow): RunReservation {
   const { operation, subjects } = flow;
-  if (!isCharged(operation)) return { spend: 0, isFree: true, isStrict: false };
-  const isStrict = isUnstatedOperation(operation) || subjects.some(limitsStrictly);
+  if (!hasCost(operation)) return { spend: 0, isFree: true, isStrict: false };
+  const isStrict = hasUnstatedCost(operation) || subjects.some(limitsStrictly);
   const { expected, most } = account.reservation;
   const { spend } = isStrict ? most : expected;
   return { spend, unpriced: findUnpriced(account, flow), isFree: false, isStrict };
 }
 
+async function digest(bytes: Uint8Array): Promise<Uint8Array> {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>));
+}
+
 /**
  * Returns the body of a call that can be a repeat. Programs that wait for something repeat calls
- * without a body or without cost.
+ * without a body or without cost. The same body for another model is no repeat, and the path can be
+ * the only place that names the model.
  */
 async function toRunBody(
   { body }: Call,
   { repeats, onRepeat }: RunRules,
-  { request, operation }: Flow,
+  { request, operation, provider }: Flow,
 ): Promise<RunBody | undefined> {
-  if (!isCharged(operation)) return undefined;
-  const bytes = bytesOf(body) as Uint8Array<ArrayBuffer>;
+  if (!hasCost(operation)) return undefined;
+  const bytes = bytesOf(body);
   if (bytes.byteLength === 0) return undefined;
+  const address = new TextEncoder().encode(`${provider.name} ${operation.path}`);
   return {
-    digest: toBase64Url(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))),
+    digest: toBase64Url(await digest(joinChunks([await digest(bytes), address]))),
     most: onRepeat === "refuse" ? repeats : undefined,
     isRetry: isClientRetry(request.headers) === true,
   };
@@ -134,8 +146,12 @@ export async function admitToRun(
   const { idleMs, maxPerKey, repeats: most } = runRules;
   const reservation = toReservation(account, flow);
   const body = most === undefined ? undefined : await toRunBody(call, runRules, flow);
-  const asked = { keyId: key.id, run, reservation, bounds: { idleMs, maxPerKey }, body };
-  const onStopped = () => exchange.abort(new GatewayError("run_stopped"));
+  const bounds = { idleMs, maxPerKey };
+  const defaults = { budget: runRules.budget?.amount, calls: runRules.calls };
+  const asked = { keyId: key.id, run, reservation, bounds, defaults, body };
+  const { header } = run;
+  const details = header === undefined ? {} : { param: header };
+  const onStopped = () => exchange.abort(new GatewayError("run_stopped", details));
   const lease = await withDeadline(gateway.runs.admit(asked, onStopped), {
     exchange,
     clock: gateway.clock,

@@ -8,7 +8,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import { isJson } from "../inbound/body.ts";
 import { parseView } from "../inbound/json_guard.ts";
 import type { EstimatedTokens } from "../limits/estimate.ts";
-import { SETTLED_LIMITS } from "../limits/limit_kinds.ts";
+import { SETTLED_LIMITS } from "../config/limit_kinds.ts";
 import {
   type Amounts,
   limitsSpend,
@@ -36,8 +36,8 @@ interface OpenedCall {
  * Opens the account of a call whose tokens are limited.
  *
  * @throws {GatewayError} `model_not_priced` under a budget of money; `request_exceeds_limit` if a
- * limit is strict and the maximum use of the call is unknown; `key_not_understood` for a budget
- * in another currency
+ * limit is strict and the most that the call can use of it is unknown; `key_not_understood` for a
+ * budget in another currency
  */
 export function openAccount(
   subjects: readonly LimitSubject[],
@@ -49,24 +49,39 @@ export function openAccount(
   const { call } = opened;
   const price = findPrice(subjects, counted, opened, accounting);
   const isStrict = subjects.some(limitsStrictly);
-  const estimate = accounting.estimator.expect(counted);
+  const estimate = accounting.estimator.estimateExpected(counted);
   const expected = capByLimits(estimate, subjects, price);
   const most = isStrict ? mostOf(counted, call) : undefined;
-  if (most !== undefined) price?.assertBounded(most);
+  const unbounded = most && price?.findUnbounded(most, counted);
+  if (unbounded !== undefined && subjects.some(limitsSpendStrictly)) throw unbounded;
   return {
     // A caller that leaves its calls must not use more at the provider than a strict limit allows.
     reservedTokens: most === undefined ? expected : capByLimits(most, subjects, price),
     isStrict,
     isPriced: price !== undefined,
+    unbounded: unbounded?.code,
     reservation: {
-      expected: toReserved(expected, price),
-      most: most === undefined ? NO_AMOUNTS : toReserved(most, price),
+      expected: capSpend(toReserved(expected, price?.priceReservation(expected)), subjects),
+      most: most === undefined ? NO_AMOUNTS : toReserved(most, price?.priceMost(most)),
     },
     toAmounts: (usage) => {
       if (usage === undefined) return NO_AMOUNTS;
       return { tokens: usage.total, spend: price === undefined ? 0 : price.priceUsage(usage) };
     },
   };
+}
+
+const limitsSpendStrictly = (subject: LimitSubject): boolean =>
+  limitsStrictly(subject) && limitsSpend(subject);
+
+/**
+ * Caps the money of a call at its smallest limit: units such as pictures have a cost in addition to
+ * tokens, which {@link capByLimits} caps.
+ */
+function capSpend({ tokens, spend }: Amounts, subjects: readonly LimitSubject[]): Amounts {
+  const capping = subjects.filter(({ limits }) => limits.mode !== "observe");
+  const most = capping.map(({ limits }) => limits.spend?.limit ?? Infinity);
+  return { tokens, spend: Math.min(spend, ...most) };
 }
 
 /** Refuses a budget in another currency. @throws {GatewayError} `key_not_understood` */
@@ -115,22 +130,22 @@ function priceOf(
  * nothing.
  */
 function capByLimits(
-  expected: EstimatedTokens,
+  tokens: EstimatedTokens,
   subjects: readonly LimitSubject[],
   price: CallPrice | undefined,
 ): EstimatedTokens {
-  const amounts = toReserved(expected, price);
-  let share = 1;
+  const amounts = toReserved(tokens, price?.priceReservation(tokens));
+  let scale = 1;
   for (const { limits } of subjects) {
     if (limits.mode === "observe") continue;
     for (const name of SETTLED_LIMITS) {
-      const most = limits[name]?.limit ?? Infinity;
+      const limit = limits[name]?.limit ?? Infinity;
       const amount = amounts[unitOf(name)];
-      if (amount > most) share = Math.min(share, most / amount);
+      if (amount > limit) scale = Math.min(scale, limit / amount);
     }
   }
-  if (share === 1) return expected;
-  return { input: Math.floor(expected.input * share), output: Math.floor(expected.output * share) };
+  if (scale === 1) return tokens;
+  return { input: Math.floor(tokens.input * scale), output: Math.floor(tokens.output * scale) };
 }
 
 /**
@@ -179,8 +194,7 @@ function isBodyBounded({ body, contentType }: Call): boolean {
   return isInputBounded(fields, bytes);
 }
 
-/** Returns the amounts to reserve for some tokens. */
-function toReserved(tokens: EstimatedTokens, price: CallPrice | undefined): Amounts {
-  const spend = price === undefined ? 0 : price.priceReservation(tokens);
-  return { tokens: tokens.input + tokens.output, spend };
+/** Returns the amounts to reserve for some tokens. @param spend As in {@link Amounts} */
+function toReserved({ input, output }: EstimatedTokens, spend: number = 0): Amounts {
+  return { tokens: input + output, spend };
 }

@@ -6,7 +6,8 @@
  */
 import type { TimeoutCharge } from "../config/provider_charges.ts";
 import { isPlausible } from "../exchange/billing.ts";
-import type { Exchange, Settlement } from "../exchange/exchange.ts";
+import type { Exchange, ExchangeEnd } from "../exchange/exchange.ts";
+import { isSuccess } from "../http/message.ts";
 import type { Accounting } from "./accounting.ts";
 import { decideCharge } from "./charge.ts";
 import type { CountedCall } from "./counted_call.ts";
@@ -27,15 +28,15 @@ export function completeUsageAtEnd(
 /**
  * Creates the function that completes the usage. It is separate for speed: if a function expression
  * is assigned to a property directly, V8 allocates it in the old generation, and its whole exchange
- * then survives the collections of the young generation. These took 8 ms instead of 1 ms, a tenth
- * of a plain call on Deno and a twentieth on Node (2026-11-23, `--trace-gc`, 3 starts by CPU).
+ * then survives the collections of the young generation. A collection took 8 ms instead of 1 ms,
+ * which cost a tenth of a plain call on Deno and a twentieth on Node (2026-11-23, `--trace-gc`, 3 starts by CPU).
  */
 function createCompletion(
   counted: CountedCall,
   exchange: Exchange,
   accounting: Accounting,
-): (settlement: Settlement) => void {
-  return (settlement) => completeUsage(counted, exchange, settlement, accounting);
+): (end: ExchangeEnd) => void {
+  return (end) => completeUsage(counted, exchange, end, accounting);
 }
 
 /**
@@ -45,12 +46,13 @@ function createCompletion(
 function completeUsage(
   counted: CountedCall,
   exchange: Exchange,
-  { outcome, code }: Settlement,
+  { outcome, code }: ExchangeEnd,
   accounting: Accounting,
 ): void {
-  const { facts, outputTokens, answeredStatus } = exchange;
+  const { facts, outputTokens, answeredStatus, answeringModel, servedTier } = exchange;
   const { estimator } = accounting;
   const isWhole = exchange.isAnswerComplete(outcome);
+  const isRefused = answeredStatus !== undefined && !isSuccess(answeredStatus);
   // An absurd statement must not use up a limit that others share.
   const stated = facts.usage && isPlausible(facts.usage) ? facts.usage : undefined;
   const { usage, isEstimated } = decideCharge({
@@ -58,20 +60,22 @@ function completeUsage(
     status: answeredStatus,
     isWhole,
     code,
-    timeouts: timeoutChargeOf(counted, exchange, accounting),
     isLive: facts.stream === true && !counted.isBackground,
     stated,
     countedOutput: outputTokens,
   }, {
-    reserved: () => counted.account?.reservedTokens ?? estimator.expect(counted),
+    timeouts: () => timeoutChargeOf(counted, exchange, accounting),
+    reserved: () => counted.account?.reservedTokens ?? estimator.estimateExpected(counted),
     // Output that is never relayed, such as reasoning, must not exceed a strict limit.
-    used: (output) =>
-      counted.account?.isStrict === true
-        ? counted.account.reservedTokens
-        : estimator.consumed(counted, output),
+    used(output) {
+      if (counted.account?.isStrict !== true) return estimator.estimateUsed(counted, output);
+      const most = counted.account.reservedTokens;
+      return isRefused ? { ...most, output: 0 } : most;
+    },
   });
   const isUnstated = isEstimated && stated?.input === undefined;
-  facts.usage = usage && addRequestFacts(usage, counted, { isEstimated, isUnstated }, accounting);
+  const known = { isEstimated, isUnstated, isRefused, answeringModel, servedTier };
+  facts.usage = usage && addRequestFacts(usage, counted, known, accounting);
   if (isEstimated) facts.isEstimated = true;
   else if (usage !== undefined && isWhole) estimator.learn(counted, usage, outputTokens);
 }
@@ -92,5 +96,5 @@ function timeoutChargeOf(
   if (!isOwnDeadline || counted.account?.isStrict === true || counted.isBackground) {
     return "reservation";
   }
-  return settings.chargeTimeouts ?? "reservation";
+  return settings.chargeTimeouts ?? "input";
 }

@@ -40,6 +40,8 @@ export interface RedisHealth {
 export class RedisClient {
   /** True for a Cluster, which requires all keys of a call in one slot. */
   readonly isCluster: boolean;
+  /** The defined scripts, by name. */
+  readonly #scripts = new Map<string, string>();
   readonly #servers: RedisServers;
   readonly #clock: Clock;
   readonly #report: ReportEvent;
@@ -120,6 +122,8 @@ export class RedisClient {
     lua: string,
     { isBinary = false }: { readonly isBinary?: boolean } = {},
   ): (redis: Redis, keys: string[], args: (string | number | Buffer)[]) => Promise<unknown> {
+    if ((this.#scripts.get(name) ?? lua) !== lua) throw new Error(`Two scripts are named ${name}`);
+    this.#scripts.set(name, lua);
     this.#servers.redis.defineCommand(name, { lua });
     const command = isBinary ? `${name}Buffer` : name;
     return (redis, keys, args) =>

@@ -13,8 +13,8 @@ import type { RedisScript } from "./redis_script.ts";
  * Outcome of a call that failed: a late reply; or certainly not carried out, because it was not
  * sent or Redis refused it; or unknown, because the connection broke.
  */
-export type Late<Reply> =
-  | { readonly state: "answered"; readonly answer: Reply }
+export type FailedCallOutcome<Reply> =
+  | { readonly state: "replied"; readonly reply: Reply }
   | { readonly state: "unsent" }
   | { readonly state: "refused" | "unknown"; readonly cause: unknown };
 
@@ -25,7 +25,7 @@ export interface CallOptions<Reply> {
   /** True for an administrator's call, which has its own deadline: see `RedisClient.ask`. */
   readonly isAdministrative?: boolean;
   /** Receives the outcome of a call that has failed, once it is known. */
-  readonly late?: (late: Late<Reply>) => void;
+  readonly onOutcome?: (outcome: FailedCallOutcome<Reply>) => void;
 }
 
 /** A command: runs a script, and reads its reply. Rejects with {@link RedisFailed}. */
@@ -69,7 +69,7 @@ export function toCommand<Input, Call, Reply>(
 ): RedisCommand<Input, Reply> {
   const { script, write, read, isBinary = false } = options;
   const run = connection.script(script.name, script.lua, { isBinary });
-  return (input, { deadlineMs = options.deadlineMs, isAdministrative, late } = {}) => {
+  return (input, { deadlineMs = options.deadlineMs, isAdministrative, onOutcome } = {}) => {
     const readReply = (reply: unknown) => read(reply, input);
     const send = (redis: Redis) => {
       const call = write(input);
@@ -78,22 +78,22 @@ export function toCommand<Input, Call, Reply>(
     const reply = isAdministrative
       ? connection.ask(send, readReply)
       : connection.run(send, readReply, deadlineMs);
-    if (late !== undefined) reply.catch((error) => awaitLate(error, readReply, late));
+    if (onOutcome !== undefined) reply.catch((error) => awaitOutcome(error, readReply, onOutcome));
     return reply;
   };
 }
 
 /** Waits for the outcome of a call that failed. */
-export function awaitLate<Reply>(
+export function awaitOutcome<Reply>(
   error: unknown,
   read: (reply: unknown) => Reply,
-  late: (late: Late<Reply>) => void,
+  onOutcome: (outcome: FailedCallOutcome<Reply>) => void,
 ): void {
   const sent = error instanceof RedisFailed ? error.late : undefined;
-  if (sent === undefined) return late({ state: "unsent" });
+  if (sent === undefined) return onOutcome({ state: "unsent" });
   sent.then(read).then(
-    (reply) => late({ state: "answered", answer: reply }),
-    (cause) => late({ state: mayBeDone(cause) ? "unknown" : "refused", cause }),
+    (reply) => onOutcome({ state: "replied", reply }),
+    (cause) => onOutcome({ state: mayBeDone(cause) ? "unknown" : "refused", cause }),
   );
 }
 

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import type { Dialect } from "../dialects/dialect.ts";
+import type { ContextEnds, Dialect } from "../dialects/dialect.ts";
+import { refusalsOf } from "../dialects/billed_refusal.ts";
 import { PLAIN_TEXT } from "../dialects/opaque.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
 import type { Exchange } from "../exchange/exchange.ts";
@@ -30,52 +31,82 @@ export interface AnswerKind {
   readonly countsTokens: boolean;
   /** Usage that its headers state. Its body has precedence. */
   readonly headerUsage: TokenUsage | undefined;
+  /** Tier that its headers state. The tier in its body has precedence. */
+  readonly headerTier: string | undefined;
   /** Dialect in which it is read. */
   readonly dialect: Dialect;
+  /** Where prices of its provider can change. */
+  readonly contextEnds: ContextEnds;
+}
+
+/** Parts of an operation that decide the kind of its answers. */
+interface Answered {
+  readonly cost: string;
+  readonly stream?: string;
+  readonly dialect: Dialect;
+}
+
+/** Returns the dialect of an answer. An error of an operation that streams is no list. */
+function dialectOf(type: string, status: number, { stream, dialect }: Answered): Dialect {
+  const { list } = dialect;
+  if (list?.streamType === undefined || stream !== "always" || !isSuccess(status)) return dialect;
+  return type.startsWith(list.streamType) ? list : dialect;
 }
 
 /** Decides the kind of an answer to an operation. */
 export function toAnswerKind(
   { status, headers }: UpstreamResponse,
-  { cost, dialect }: { readonly cost: string; readonly dialect: Dialect },
+  operation: Answered,
+  { contextEnds, isAzure }: Pick<AnswerKind, "contextEnds"> & { readonly isAzure: boolean },
 ): AnswerKind {
+  const { cost } = operation;
+  const refusals = cost === "earlier" ? undefined : refusalsOf(status, isAzure);
   const type = (headers.get("content-type") ?? "").toLowerCase();
+  const dialect = dialectOf(type, status, operation);
   const { streamType = "text/event-stream", keepAlive = COMMENT } = dialect;
   const isEvents = type.startsWith(streamType);
   // A text can repeat the caller's words. The results of an earlier call are found by their id.
   const isPlainText = !isEvents && type.startsWith("text/") && cost !== "earlier";
-  const countsTokens = STATED_COSTS.has(cost) && isSuccess(status) && !BINARY.test(type);
+  const canCost = isSuccess(status) || refusals !== undefined;
+  const countsTokens = canCost && STATED_COSTS.has(cost) && !BINARY.test(type);
   return {
     isSuccess: isSuccess(status),
     isEvents,
     keepAlive: isEvents ? keepAlive : "",
     countsTokens,
-    headerUsage: countsTokens ? dialect.readHeaderUsage?.(headers) : undefined,
-    dialect: isPlainText ? PLAIN_TEXT : dialect,
+    headerUsage: countsTokens && isSuccess(status) ? dialect.readHeaderUsage?.(headers) : undefined,
+    headerTier: dialect.readHeaderTier?.(headers),
+    dialect: refusals ?? (isPlainText ? PLAIN_TEXT : dialect),
+    contextEnds,
   };
 }
 
 /** Notes the tokens of a complete answer. */
 export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchange): void {
   if (!kind.countsTokens) return;
-  const usage = kind.dialect.readUsage(whole) ?? kind.headerUsage;
+  const { dialect, headerUsage, contextEnds } = kind;
+  const usage = dialect.readUsage(whole, exchange.facts.model, contextEnds) ?? headerUsage;
   if (usage !== undefined) exchange.facts.usage = usage;
   else {
-    exchange.outputTokens = kind.dialect.countOutput(whole);
-    exchange.laterId = kind.dialect.readLaterId?.(whole);
+    exchange.outputTokens = dialect.countOutput(whole);
+    exchange.laterId = dialect.readLaterId?.(whole);
   }
 }
 
-/**
- * Creates the scanner or meter that watches a relayed answer. @param answers The number of answers
- * that were requested
- */
+/** Facts of a request that its answers can leave out. */
+interface Requested {
+  /** The number of answers that were requested. */
+  readonly answers: number;
+  readonly model: string | undefined;
+}
+
+/** Creates the scanner or meter that watches a relayed answer. */
 export function createScannerOrMeter(
-  { isSuccess, isEvents, countsTokens, dialect }: AnswerKind,
-  answers: number,
+  { isSuccess, isEvents, countsTokens, dialect, contextEnds }: AnswerKind,
+  { answers, model }: Requested,
 ): Pick<RelayOptions, "scanner" | "meter"> {
   return {
-    scanner: isEvents && isSuccess ? dialect.createScanner(answers) : undefined,
-    meter: countsTokens && !isEvents ? dialect.createMeter() : undefined,
+    scanner: isEvents && isSuccess ? dialect.createScanner(answers, model) : undefined,
+    meter: countsTokens && !isEvents ? dialect.createMeter(model, contextEnds) : undefined,
   };
 }

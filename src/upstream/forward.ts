@@ -113,7 +113,7 @@ export async function forward(
         ? replicas.pickAgain(clock.monotonic(), replica)
         : undefined;
       if (other === undefined) throw reason;
-      exchange.resume(reason);
+      exchange.beginRetry(reason);
       replica = other;
       continue;
     } finally {
@@ -145,7 +145,7 @@ function expireIn(ms: number, exchange: Exchange, clock: Clock): () => void {
       return exchange.abort(new GatewayError("upstream_timeout"));
     }
     cancel = abortIn(ms, "upstream_timeout", exchange, clock);
-    exchange.leave(new GatewayError("upstream_timeout"));
+    exchange.endCallerPart(new GatewayError("upstream_timeout"));
   });
   return () => cancel();
 }
@@ -167,7 +167,8 @@ function toUpstreamCall(call: ForwardCall, replica: Replica, exchange: Exchange)
 }
 
 /**
- * Decodes a response. Refuses redirects, invalid statuses and encodings that cannot be unpacked.
+ * Notes that an answer has begun, and decodes it. Refuses redirects, invalid statuses and encodings
+ * that cannot be unpacked.
  */
 function receive(
   response: UpstreamResponse,

@@ -14,12 +14,17 @@ export interface HeaderRow {
   readonly about: string;
 }
 
+/** Short words for credentials, which are parts of longer words too, such as `pat` of `path`. */
+const SHORT_FORM = /(?:^|[-_])(?:creds?|otp|pat|pwd?|sid|sig)(?:[-_]|$)/;
 /**
  * Names that look like credentials. A prefix in these lists does not match them, so that no key
- * passes with a family of headers. "tokens" is a unit: `anthropic-ratelimit-tokens-limit`.
+ * passes with a family of headers. "tokens" is a unit: `anthropic-ratelimit-tokens-limit`,
+ * `x-ratelimit-limit-tokens_usage_based`.
  */
-export const CREDENTIAL_FORM: RegExp =
-  /auth|bearer|cookie|credential|jwt|key|pass(?:code|ph|w)|secret|signature|token(?!s(?:-|$))/;
+export const CREDENTIAL_FORM: RegExp = new RegExp(
+  "auth|bearer|cookie|credential|jwt|key|pass(?:code|ph|w)|secret|signature" +
+    `|token(?!s(?:[-_]|$))|${SHORT_FORM.source}`,
+);
 
 /**
  * Headers of coding agents, passed in both directions. The programs add names to their families
@@ -50,6 +55,10 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
   {
     names: ["openai-*", "x-openai-*"],
     about: "OpenAI: organization, project, beta interfaces, safety identifier",
+  },
+  {
+    names: ["chatgpt-account-id"],
+    about: "OpenAI: the account of a Codex that is signed in with ChatGPT",
   },
   { names: ["anthropic-*"], about: "Anthropic: version, beta interfaces" },
   {
@@ -95,8 +104,9 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
 ];
 
 /**
- * Headers with which gateways and routers choose a model or a provider. They are never forwarded
- * for a key with restricted models, even if the configuration allows them.
+ * Headers with which gateways and routers choose a model, a provider or its address. They are never
+ * forwarded for a key with restricted models or a budget of money, for a call of a run, or with a key
+ * that the gateway holds, even if the configuration allows them.
  */
 export const MODEL_HEADERS: readonly string[] = [
   "helicone-*", // helicone-fallbacks, helicone-target-url
@@ -114,6 +124,14 @@ export const MODEL_HEADERS: readonly string[] = [
  * `x-selected-model-name`.
  */
 export const MODEL_HEADER_FORM: RegExp = /(?:^|[-_])models?(?:[-_](?:id|name))?$/;
+/**
+ * Form of headers that choose the account, the project or the organization that pays:
+ * `openai-organization`, `openai-project`, `chatgpt-account-id`, `anthropic-workspace-id`,
+ * `hf-bill-to`, `x-goog-user-project`, `x-dashscope-workspace`. They are never forwarded with a key
+ * that the gateway holds, even if the configuration allows them.
+ */
+export const PAYER_HEADER_FORM: RegExp =
+  /(?:^|[-_])(?:account|bill[-_]to|org|organi[sz]ation|project|tenant|workspace)(?:[-_](?:id|name))?$/;
 
 /**
  * Headers passed from provider to caller. The server sets `content-length` again.

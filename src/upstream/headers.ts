@@ -24,6 +24,7 @@ import {
   type HeaderRow,
   MODEL_HEADER_FORM,
   MODEL_HEADERS,
+  PAYER_HEADER_FORM,
   REQUEST_HEADERS,
   RESPONSE_HEADERS,
 } from "./header_lists.ts";
@@ -56,6 +57,8 @@ export interface HeaderRules {
   readonly request: Crossing;
   /** `request` for calls in which no header can choose a model. */
   readonly limitedRequest: Crossing;
+  /** `limitedRequest` for calls with a key of the gateway: no header can choose who pays either. */
+  readonly heldKeyRequest: Crossing;
   readonly response: Crossing;
   /** Headers with fixed values for calls to the provider. */
   readonly set: Readonly<Record<string, string>>;
@@ -76,9 +79,9 @@ const isBarred = (
 ): boolean => matchesPrefix(name, barred) || barredForm?.test(name) === true;
 
 function decide(name: string, rest: Omit<Crossing, "decided">): string {
-  const isOpen = matchesPrefix(name, rest.addedPrefixes) ||
+  const isListed = matchesPrefix(name, rest.addedPrefixes) ||
     (matchesPrefix(name, rest.prefixes) && !CREDENTIAL_FORM.test(name));
-  return isOpen && !isBarred(name, rest) ? name : WITHHELD;
+  return isListed && !isBarred(name, rest) ? name : WITHHELD;
 }
 
 function toCrossing(
@@ -103,6 +106,9 @@ function toCrossing(
   return { ...rest, decided };
 }
 
+/** Form of names that are never forwarded with a key of the gateway. */
+const HELD_KEY_FORM = new RegExp(`${MODEL_HEADER_FORM.source}|${PAYER_HEADER_FORM.source}`);
+
 /** Makes the rules for a provider, once for all calls. */
 export function createHeaderRules(
   { pass = [], answer = [], set = {} }: Partial<HeadersConfig> = {},
@@ -117,6 +123,7 @@ export function createHeaderRules(
   return {
     request: toCrossing(REQUEST_HEADERS, pass, barred),
     limitedRequest: toCrossing(REQUEST_HEADERS, pass, barredLimited, MODEL_HEADER_FORM),
+    heldKeyRequest: toCrossing(REQUEST_HEADERS, pass, barredLimited, HELD_KEY_FORM),
     response: { ...response, decided: new Map([...response.decided, ...RENAMED]) },
     set,
   };
@@ -169,13 +176,16 @@ export function hasLooped(headers: { get(name: string): string | null }): boolea
  *
  * @param isModelBound True if no header is allowed to choose another model, because the key has
  * restricted models, or a budget of money
+ * @param usesHeldKey True if no header is allowed to choose a model, an address or who pays, because
+ * the key is the gateway's
  * @returns The headers, names in lower case
  */
 export function toUpstreamHeaders(
   headers: HeaderSource,
-  { request, limitedRequest, set }: HeaderRules,
+  { request, limitedRequest, heldKeyRequest, set }: HeaderRules,
   credentials: Readonly<HeaderFields>,
   isModelBound = false,
+  usesHeldKey = false,
 ): HeaderFields {
   const forwarded: HeaderFields = {
     ...credentials,
@@ -189,10 +199,9 @@ export function toUpstreamHeaders(
   // Only entries of Sallyport. The rest of the route is hidden from the provider.
   const hops = via?.match(/1\.1 sallyport-[0-9a-f]{8}/g)?.slice(0, MAX_HOPS) ?? [];
   if (hops.length > 0) forwarded.via = `${hops.join(", ")}, ${forwarded.via}`;
-  return Object.assign(
-    copyCrossing(headers, forwarded, isModelBound ? limitedRequest : request),
-    set,
-  );
+  const ofCaller = isModelBound ? limitedRequest : request;
+  const crossing = usesHeldKey ? heldKeyRequest : ofCaller;
+  return Object.assign(copyCrossing(headers, forwarded, crossing), set);
 }
 
 /**

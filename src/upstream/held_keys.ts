@@ -31,15 +31,24 @@ import type { Clock } from "../exchange/clock.ts";
  * export default { fetch: createGateway(config, { readHeldKey }).fetch };
  * ```
  */
-export type HeldKeyReader = (source: HeldKeySource) => string | Promise<string>;
+export interface HeldKeyReader {
+  (source: HeldKeySource): string | Promise<string>;
+  /**
+   * Returns the key that was last read from a source, for example before a reload. It is used while
+   * the source is read.
+   */
+  readonly last?: (source: HeldKeySource) => string | undefined;
+}
 
 /** Visible ASCII, so that a key cannot split a header. */
 const KEY = /^[\x21-\x7e]{1,8192}$/;
 /**
- * The shortest time until the next reading after a failure, and between readings because of
- * refusals. Without it, each refused call would start a command. Milliseconds.
+ * The shortest time until the next reading of a file or a variable after a failure, and between
+ * readings because of refusals. Milliseconds.
  */
-const PAUSE_MS = 5000;
+const PAUSE_MS = 100;
+/** The same for a command. Without it, each refused call would start one. Milliseconds. */
+const EXEC_PAUSE_MS = 5000;
 /** The longest time that a reading can take. Milliseconds. */
 const READING_MS = 15_000;
 
@@ -70,6 +79,7 @@ export class HeldKey {
     this.#source = source;
     this.#read = read;
     this.#clock = clock;
+    this.#key = read.last?.(source);
   }
 
   /**
@@ -94,6 +104,8 @@ export class HeldKey {
    */
   async renew(refused: string): Promise<boolean> {
     await this.#reading?.catch(() => {}); // it can have begun before the key was replaced
+    const canWait = this.#reading === undefined && !("exec" in this.#source);
+    if (this.#key === refused && canWait && this.#isPaused) await this.#waitForPause();
     const mustRead = this.#key === refused && (this.#reading !== undefined || !this.#isPaused);
     if (mustRead) {
       // Only a reading pauses: if each refusal did, a busy caller could delay the next one forever.
@@ -108,7 +120,16 @@ export class HeldKey {
   }
 
   #pause(): void {
-    this.#pausedUntil = this.#clock.monotonic() + PAUSE_MS;
+    const ms = "exec" in this.#source ? EXEC_PAUSE_MS : PAUSE_MS;
+    this.#pausedUntil = this.#clock.monotonic() + ms;
+  }
+
+  /** Waits for the end of the pause. In a Worker, calls cannot share a timer. */
+  async #waitForPause(): Promise<void> {
+    const end = this.#pausedUntil;
+    const ms = end - this.#clock.monotonic();
+    await new Promise<void>((resolve) => void this.#clock.timer(ms, resolve));
+    if (this.#pausedUntil === end) this.#pausedUntil = -Infinity; // a timer can be a little early
   }
 
   async #readFirst(): Promise<string> {

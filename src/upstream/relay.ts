@@ -3,66 +3,68 @@
  * caller reads. A stream of events is watched for its end, because client libraries would read a
  * clean close as success.
  *
- * The event, and the outcome that the stream has stated (`#streamOutcome`), decide how the caller's
- * part ends:
+ * The cause of the end, and the outcome that the stream has stated (`#streamOutcome`), decide how the
+ * caller's part ends:
  *
- *     event                     | nothing stated  | complete | error          | plain answer
- *     --------------------------|-----------------|----------|----------------|-------------
- *     the provider ends         | error event (1) | end      | end            | end
- *     its connection breaks (2) | error event     | break    | break          | break
- *     a deadline, the drain     | error event     | end      | end            | break
- *     the caller leaves         | nothing         | nothing  | nothing        | nothing
- *     outcome of the exchange   | the event's     | ok (3)   | upstream_error | the event's
- *     the caller is let go (4)  | error event     | break    | break          | break
+ *     cause                       | nothing stated  | complete | error          | plain answer
+ *     ----------------------------|-----------------|----------|----------------|-------------
+ *     the provider ends           | error event (1) | end      | end            | end
+ *     its connection breaks (2)   | error event     | break    | break          | break
+ *     a deadline, the drain       | error event     | end      | end            | break
+ *     the caller leaves           | nothing         | nothing  | nothing        | nothing
+ *     the caller's part ends (3)  | error event     | break    | break          | break
+ *     ----------------------------|-----------------|----------|----------------|-------------
+ *     outcome of the exchange     | the cause's     | ok (4)   | upstream_error | the cause's
  *
  * `error event`: the event, then the end, or a break if client libraries read no such event.
  * `break`: the listener breaks the caller's connection. A caller that stops reading is treated like
- * a caller that leaves, and its connection is broken. (1) `upstream_stream_truncated`. (2) Before
- * the last event of the stream (`hasLastEvent`), when usage can be lost. After it, as at a
- * deadline. (3) If the connection breaks: `upstream_disconnected`. (4) By `continueWithoutCaller`:
- * the rest is read, and the exchange settles later.
+ * a caller that leaves, and its connection is broken.
  *
- * Each event calls one function: `end`, `fail`, `#onAbort`, `cancel` (`#endStalled` if the caller
- * stops reading) or `continueWithoutCaller`. The caller's part ends in one of three:
- * `#settleAndEnd` (end), `#endWithError` (error event or break), `#endWithoutCaller` (nothing).
+ * 1. The event is `upstream_stream_truncated`.
+ * 2. Before the last event of the stream (`hasLastEvent`), when usage can be lost. After it, as at a
+ *    deadline.
+ * 3. By `continueWithoutCaller`, for a deadline or the drain: the rest is read, and the exchange
+ *    settles later. If a caller leaves whose call continues, nothing is sent, and the record says
+ *    `client_closed` also if the answer was complete.
+ * 4. If the connection breaks: `upstream_disconnected`.
+ *
+ * Each cause calls one function, in the order of the table: `end`, `fail`, `#onAbort`, `cancel`
+ * (`#endStalled` if the caller stops reading), `continueWithoutCaller`. The caller's part ends in
+ * one of three: `#settleAndEnd` (end), `#endWithError` (error event or break), `#endWithoutCaller`
+ * (nothing). `#endEarly` chooses among them, except for an end that the stream has stated and for a
+ * caller that leaves or stops reading. While the caller does not read, `#onAbort` settles at once.
+ * The caller's part then ends when it reads again (`#settleAndEnd`, `#endWithError`), or when it
+ * leaves or has not read for too long (`#endWithoutCaller`).
  *
  * @module
  */
 import type { AnswerMeter, StreamScanner } from "../dialects/dialect.ts";
-import type { ErrorCode } from "../errors/codes.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import {
   ClientClosed,
   type Exchange,
+  type ExchangeEnd,
   type RelayedAnswer,
-  type Settlement,
-  toSettlement,
+  toExchangeEnd,
 } from "../exchange/exchange.ts";
 import { type AnyBody, type ByteSink, push, type PushedBody } from "../http/message.ts";
 import { toUpstreamError } from "./failure_cause.ts";
+import type { ModelSearch } from "./model_search.ts";
+import { ProviderSilence, type SilenceDeadlines } from "./provider_silence.ts";
 
 /** Options of a relay. */
-export interface RelayOptions {
+export interface RelayOptions extends SilenceDeadlines {
   /** Settled when the body is over, in every case. */
   readonly exchange: Exchange;
   /** Watches a stream of events, and makes its error event. Left out for a plain answer. */
   readonly scanner?: StreamScanner | undefined;
-  /**
-   * True if the tokens that a stream states count. False if the stream is the answer of an earlier
-   * call.
-   */
+  /** True if the tokens that a stream states are read: for this call, or for an earlier one. */
   readonly countsTokens: boolean;
   /** Watches a plain answer for the tokens that it states. */
   readonly meter?: AnswerMeter | undefined;
-  /**
-   * The longest time without payload, milliseconds; before the first event of a stream, the longest
-   * time without any byte. Time in which the caller does not read is not counted, here and in
-   * `firstEventMs`.
-   */
-  readonly idleMs: number;
-  /** The longest time until the first event of a stream, milliseconds. */
-  readonly firstEventMs: number;
+  /** Finds the model that answered. Left out for a call that names only one. */
+  readonly modelSearch?: ModelSearch | undefined;
   /** Text that keeps a silent stream open; empty for none. */
   readonly keepAlive: string;
   /** Time of silence after which it is sent, between two events, milliseconds; 0 for never. */
@@ -75,7 +77,7 @@ export interface RelayOptions {
 /** The most bytes of an answer that are read after the caller has left. */
 const MAX_UNREAD_BYTES = 33_554_432;
 const STALLED = "The caller has stopped reading";
-const COMPLETE: Settlement = { outcome: "ok" };
+const COMPLETE: ExchangeEnd = { outcome: "ok" };
 
 const ignore = (): void => {};
 
@@ -87,16 +89,10 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   /** Receiver of the answer; `undefined` until the caller's side is ready for it. */
   #sink: ByteSink | undefined;
   #askForMore = ignore;
-  /** True while the caller accepts bytes, so that the relay waits for the upstream. */
-  #isFlowing = false;
-  /** Monotonic time when the wait for the upstream began, or its last bytes arrived. */
-  #waitingSince: number;
+  /** The provider's silence. Paused while the caller does not accept bytes. */
+  readonly #silence: ProviderSilence;
   /** Monotonic time when the last byte was sent. */
   #lastSentAt: number;
-  /** Milliseconds waited since the last bytes, before the caller delayed the answer. */
-  #earlierWaitMs = 0;
-  /** Milliseconds waited between the last payload and the last bytes. */
-  #payloadWaitMs = 0;
   #isOver = false;
   /** Bytes of the answer that arrived after its caller had left. */
   #unreadBytes = 0;
@@ -104,7 +100,8 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   constructor(body: AnyBody, options: RelayOptions) {
     this.#body = body;
     this.#options = options;
-    this.#waitingSince = this.#lastSentAt = options.clock.monotonic();
+    this.#silence = new ProviderSilence(options);
+    this.#lastSentAt = options.clock.monotonic();
     const { exchange } = options;
     exchange.onAbort(() => this.#onAbort());
     exchange.onSettled(() => this.#cancelTimer());
@@ -128,26 +125,22 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
       return ignore;
     }
     this.#sink = sink;
-    this.#flow();
-    if (!this.#isOver) this.#askForMore = push(this.#body, this);
+    if (this.#resume()) this.#askForMore = push(this.#body, this);
     return () => {
-      if (this.#isFlowing || this.#isOver) return;
-      this.#flow();
-      if (!this.#isOver) this.#askForMore();
+      if (!this.#isFlowing && this.#resume()) this.#askForMore();
     };
   }
 
   write(chunk: Uint8Array): boolean {
-    const { scanner, meter, exchange, clock } = this.#options;
+    const { scanner, meter, modelSearch, exchange, clock } = this.#options;
     if (this.#isOver) return false;
     const now = clock.monotonic();
-    this.#payloadWaitMs += this.#byteWaitMs(now);
-    this.#earlierWaitMs = 0;
-    this.#waitingSince = now;
+    this.#silence.noteBytes(now);
     const before = scanner?.payloadCount;
     scanner?.push(chunk);
     meter?.push(chunk);
-    if (scanner === undefined || scanner.payloadCount !== before) this.#payloadWaitMs = 0;
+    modelSearch?.push(chunk);
+    if (scanner === undefined || scanner.payloadCount !== before) this.#silence.notePayload();
     if (before === 0 && scanner?.payloadCount !== 0) exchange.markFirstToken();
     return this.#send(chunk, now);
   }
@@ -175,15 +168,15 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const { exchange } = this.#options;
     if (this.#isOver) return;
     if (exchange.caller.name === "bound") this.#endWithoutCaller();
-    else exchange.leave(new ClientClosed());
+    else exchange.endCallerPart(new ClientClosed());
   }
 
-  /** Ends the relay. A complete answer counts as complete: client libraries close at `[DONE]`. */
+  /** Ends the relay. The outcome is ok if the stream has ended: client libraries close at `[DONE]`. */
   #endWithoutCaller(): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#cancelTimer();
-    this.#settle(this.#streamOutcome ?? toSettlement(new ClientClosed()));
+    this.#settle(this.#streamOutcome ?? toExchangeEnd(new ClientClosed()));
     this.#body.cancel();
   }
 
@@ -193,8 +186,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const hasBegun = this.#sink !== undefined;
     if (reason instanceof ClientClosed) this.#sink = undefined;
     else this.#endWithError(reason);
-    this.#flow();
-    if (this.#isOver) return;
+    if (!this.#resume()) return;
     if (hasBegun) this.#askForMore();
     else this.#askForMore = push(this.#body, this);
     if (!this.#isOver) this.#restart();
@@ -205,7 +197,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
    */
   #restart(): void {
     this.#cancelTimer();
-    this.#earlierWaitMs = 0;
+    this.#silence.restart();
     this.#watch();
   }
 
@@ -215,36 +207,45 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   /** The outcome that a stream has stated; `undefined` before, and for a plain answer. */
-  get #streamOutcome(): Settlement | undefined {
+  get #streamOutcome(): ExchangeEnd | undefined {
     const { scanner } = this.#options;
     if (scanner?.hasError) return { outcome: "upstream_error" };
     return scanner?.isComplete ? COMPLETE : undefined;
   }
 
   /** Settles the exchange, with the tokens that were stated until then. */
-  #settle(settlement: Settlement): void {
-    const { exchange, scanner, meter, countsTokens } = this.#options;
+  #settle(end: ExchangeEnd): void {
+    const { exchange, scanner, meter, modelSearch, countsTokens } = this.#options;
     if (exchange.isSettled) return;
     const counted = countsTokens ? scanner ?? meter : undefined;
     const usage = counted?.usage; // read once, because a plain answer is parsed for it
     if (usage !== undefined) exchange.facts.usage = usage;
     exchange.outputTokens = counted?.outputTokens;
     exchange.laterId = counted?.laterId;
+    exchange.answeringModel = modelSearch?.name;
     const { reason } = exchange.caller;
-    if (reason === undefined) return exchange.settle(settlement);
-    if (settlement.outcome === "ok") exchange.completeWithoutCaller(reason);
-    exchange.settle(toSettlement(reason));
+    if (reason === undefined) return exchange.settle(end);
+    if (end.outcome === "ok") exchange.completeWithoutCaller(reason);
+    exchange.settle(toExchangeEnd(reason));
+  }
+
+  /** True while the caller accepts bytes, so that the relay waits for the upstream. */
+  get #isFlowing(): boolean {
+    return this.#silence.isAwaited;
   }
 
   /**
-   * Resumes the upstream, unless the exchange was aborted in the meantime. Then the caller receives
-   * the error now.
+   * Waits for the upstream from now on. If the exchange was aborted in the meantime, the caller
+   * receives the error now.
+   *
+   * @returns False if the relay is over
    */
-  #flow(): void {
+  #resume(): boolean {
     const { exchange, clock } = this.#options;
-    if (exchange.reason !== undefined) return this.#endEarly(exchange.reason);
-    this.#isFlowing = true;
-    this.#waitingSince = clock.monotonic();
+    if (exchange.reason !== undefined) this.#endEarly(exchange.reason);
+    if (this.#isOver) return false;
+    this.#silence.resume(clock.monotonic());
+    return true;
   }
 
   #send(chunk: Uint8Array, now: number): boolean {
@@ -256,9 +257,8 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     // A failing write can cancel this body at once.
     const isHeldBack = !isTaken && this.#isFlowing && exchange.caller.reason === undefined;
     if (isHeldBack) {
-      this.#isFlowing = false;
+      this.#silence.pause(now);
       exchange.isDelayed = true;
-      this.#earlierWaitMs += now - this.#waitingSince;
     }
     return this.#isFlowing;
   }
@@ -289,7 +289,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const stated = this.#streamOutcome;
     if (stated !== undefined && !this.#isCut(reason)) return this.#settleAndEnd(stated);
     const hasFailed = stated?.outcome === "upstream_error";
-    this.#endWithError(reason, hasFailed ? stated : toSettlement(reason));
+    this.#endWithError(reason, hasFailed ? stated : toExchangeEnd(reason));
   }
 
   /** Returns whether a reason is a connection that broke before the last event of the stream. */
@@ -299,8 +299,8 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   /** Settles the exchange and ends the caller's part. */
-  #settleAndEnd(settlement: Settlement): void {
-    this.#settle(settlement);
+  #settleAndEnd(end: ExchangeEnd): void {
+    this.#settle(end);
     this.#sink?.end();
   }
 
@@ -308,22 +308,22 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
    * Ends the caller's part with an error: an event in a stream that has stated no end, else a
    * broken connection. A caller that is not ready receives it when it is ready.
    *
-   * @param settlement Settles the exchange, with the event counted. Left out while the answer
+   * @param end Settles the exchange, with the event counted. Left out while the answer
    * continues
    */
-  #endWithError(reason: unknown, settlement?: Settlement): void {
+  #endWithError(reason: unknown, end?: ExchangeEnd): void {
     const { exchange, scanner } = this.#options;
     const sink = this.#sink;
     this.#sink = undefined;
-    const isOpen = scanner !== undefined && this.#streamOutcome === undefined;
-    const isEvent = isOpen && GatewayError.is(reason);
+    const lacksEnd = scanner !== undefined && this.#streamOutcome === undefined;
+    const isEvent = lacksEnd && GatewayError.is(reason);
     if (isEvent && sink !== undefined) {
       const event = new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason));
       exchange.bytesOut += event.byteLength;
       sink.write(event);
     }
-    if (settlement !== undefined) this.#settle(settlement);
-    if (isEvent && scanner.hasErrorEvent) sink?.end();
+    if (end !== undefined) this.#settle(end);
+    if (isEvent && scanner.clientsReadErrorEvent) sink?.end();
     else sink?.fail(reason);
   }
 
@@ -336,7 +336,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     if (this.#isFlowing || reason instanceof ClientClosed) return this.#endEarly(reason);
     this.#body.cancel();
     // A caller that has stopped reading must not delay the settlement.
-    this.#settle(this.#streamOutcome ?? toSettlement(reason));
+    this.#settle(this.#streamOutcome ?? toExchangeEnd(reason));
     const leftMs = writeStallMs - (clock.monotonic() - this.#lastSentAt);
     this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#endStalled(), {
       isBackground: true,
@@ -348,7 +348,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const { clock, keepAliveMs, writeStallMs, scanner } = this.#options;
     const now = clock.monotonic();
     const quietMs = now - this.#lastSentAt;
-    const due = this.#silence(this.#byteWaitMs(now));
+    const due = this.#silence.due(now, scanner);
     if (due.leftMs <= 0) return this.#options.exchange.abort(new GatewayError(due.code));
     let { leftMs } = due;
     if (!this.#isFlowing) {
@@ -358,35 +358,16 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     if (this.#hasKeepAlive) {
       const isDue = quietMs >= keepAliveMs;
       if (isDue && this.#isFlowing && scanner?.isAtBoundary) this.#sendKeepAlive();
+      if (this.#isOver) return; // a failing write can end this relay at once
       leftMs = Math.min(leftMs, isDue ? keepAliveMs : keepAliveMs - quietMs);
     }
     this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#watch());
   }
 
-  /** Returns the time waited since the last bytes. Milliseconds. */
-  #byteWaitMs(now: number): number {
-    return this.#earlierWaitMs + (this.#isFlowing ? now - this.#waitingSince : 0);
-  }
-
-  /**
-   * Computes the remaining time of silence for the provider. Before the first event of a stream,
-   * any byte ends the silence, because providers send comments while a call is queued.
-   */
-  #silence(byteWaitMs: number): { leftMs: number; code: ErrorCode } {
-    const { scanner, idleMs, firstEventMs } = this.#options;
-    const silentMs = this.#payloadWaitMs + byteWaitMs;
-    if (scanner === undefined || scanner.payloadCount > 0) {
-      return { leftMs: idleMs - silentMs, code: "upstream_idle_timeout" };
-    }
-    const isFirstEvent = firstEventMs - silentMs <= idleMs - byteWaitMs;
-    return isFirstEvent
-      ? { leftMs: firstEventMs - silentMs, code: "upstream_first_event_timeout" }
-      : { leftMs: idleMs - byteWaitMs, code: "upstream_idle_timeout" };
-  }
-
   /** Ends the relay, because the caller has stopped reading and counts as gone. */
   #endStalled(): void {
     if (this.#isOver) return;
+    // After an abort the exchange is settled, and only the caller's part is left.
     const sink = this.#sink;
     if (this.#options.exchange.isSettled) this.#endWithoutCaller();
     else this.cancel();

@@ -117,12 +117,24 @@ export interface UsageNames {
   readonly tariff?: string | undefined;
   /** The attribution of its calls, as `attributed.ts` writes it. Not set for calls without one. */
   readonly attribution?: string | undefined;
+  /** Set for calls with a provider key that the gateway holds. See {@link payerOf}. */
+  readonly payer?: "gateway" | undefined;
+}
+
+/** Owners of the provider key of a call. */
+export const PAYERS = ["gateway", "caller"] as const;
+/** Owner of the provider key of a call. */
+export type Payer = typeof PAYERS[number];
+
+/** Returns the payer of a row: the caller, unless the gateway is named. */
+export function payerOf({ payer }: Pick<UsageNames, "payer">): Payer {
+  return payer ?? "caller";
 }
 
 /** The operation of rows without one: at that time it was the only counted operation. */
 export const UNNAMED_OPERATION = "chat.completions";
 
-/** The usage of one key, provider, model, operation, tariff and attribution in one hour or day. */
+/** The usage of one hour or day with the same names. */
 export interface UsageRow extends UsageNames {
   /** Start of the hour or day, milliseconds since 1970. */
   readonly at: number;

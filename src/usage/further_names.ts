@@ -7,7 +7,7 @@
 import type { UsageNames } from "./counts.ts";
 
 /** In the order of the list. A later version must add names at the end only. */
-const NAMES = ["team", "plan", "tariff", "attribution"] as const;
+const NAMES = ["team", "plan", "tariff", "attribution", "payer"] as const;
 type FurtherNames = Pick<UsageNames, typeof NAMES[number]>;
 
 /** Writes the list. */
@@ -22,11 +22,12 @@ export function writeFurther(names: FurtherNames): (string | null)[] {
 export function readFurther(list: readonly unknown[]): FurtherNames | undefined {
   const known = list.slice(0, NAMES.length);
   if (!known.every((value) => value === null || typeof value === "string")) return undefined;
-  const [team, plan, tariff, attribution] = known;
+  const [team, plan, tariff, attribution, payer] = known;
   return {
     team: team ?? undefined,
     plan: plan ?? undefined,
     tariff: tariff || undefined,
     attribution: attribution || undefined,
+    payer: payer === "gateway" ? payer : undefined,
   };
 }

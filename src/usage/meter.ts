@@ -72,11 +72,21 @@ function toStated(text: string): number | undefined {
 type CountedRecord = Pick<
   ExchangeRecord,
   | ("startedAt" | "durationMs" | "outcome" | "status" | "code" | "isEstimated")
-  | ("keyId" | "team" | "plan" | "attribution" | "provider" | "replica" | "operation" | "model")
+  | (
+    | "keyId"
+    | "team"
+    | "plan"
+    | "attribution"
+    | "usesHeldKey"
+    | "provider"
+    | "replica"
+    | "operation"
+    | "model"
+  )
 >;
 
-/** True for a call that can have used tokens. A call that the gateway refused has used none. */
-const canUseTokens = ({ isMetered, outcome }: ExchangeRecord): boolean =>
+/** True for a call that can have cost something. A call that the gateway refused has not. */
+const canCost = ({ isMetered, outcome }: ExchangeRecord): boolean =>
   isMetered === true && outcome !== "refused" && outcome !== "shed";
 
 /** Adds usage of which only sums are known. */
@@ -158,9 +168,9 @@ export class UsageMeter implements ExchangeObserver {
     return this.#store.backend;
   }
 
-  /** Counts a call that was sent to its provider and whose operation uses tokens. */
+  /** Counts a call that was sent to its provider, if a call of its operation can cost something. */
   settled(record: ExchangeRecord): void {
-    const names = canUseTokens(record) ? this.#namesOf(record) : undefined;
+    const names = canCost(record) ? this.#namesOf(record) : undefined;
     if (names === undefined) return;
     const endedAt = record.startedAt + record.durationMs;
     const table = this.#tableOf(endedAt - endedAt % HOUR_MS);
@@ -238,7 +248,8 @@ export class UsageMeter implements ExchangeObserver {
     const team = keyId.startsWith(TOKEN_ID_PREFIX) ? record.team : undefined; // see UsageNames
     const { dimensions = NO_DIMENSIONS } = this.#options;
     const attribution = writeAttribution(record.attribution, dimensions);
-    return { key: keyId, provider, model: known, operation, team, plan, attribution };
+    const payer = record.usesHeldKey === true ? "gateway" : undefined;
+    return { key: keyId, provider, model: known, operation, team, plan, attribution, payer };
   }
 
   /**

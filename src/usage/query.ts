@@ -6,7 +6,15 @@
 import { type Dimension, DIMENSIONS } from "../config/dimensions.ts";
 import type { UsageConfig } from "../config/usage.ts";
 import { valueOfDimension } from "./attributed.ts";
-import { DAY_MS, STEP_MS, type UsageRange, type UsageRow, type UsageStep } from "./counts.ts";
+import {
+  DAY_MS,
+  type Payer,
+  payerOf,
+  STEP_MS,
+  type UsageRange,
+  type UsageRow,
+  type UsageStep,
+} from "./counts.ts";
 
 /** Dimensions that usage can be grouped by. */
 export const USAGE_DIMENSIONS = [
@@ -17,6 +25,7 @@ export const USAGE_DIMENSIONS = [
   "operation",
   "tariff",
   "class",
+  "payer",
   "user",
   "session",
   "agent",
@@ -71,6 +80,8 @@ export interface UsageSelection extends AttributionSelection {
   readonly provider?: string | undefined;
   readonly model?: string | undefined;
   readonly operation?: string | undefined;
+  /** Only rows of calls with a provider key of this owner. */
+  readonly payer?: Payer | undefined;
 }
 
 /** A query for a report. */
@@ -157,12 +168,13 @@ export function toRange(
 
 /** True if a row matches the selection. Its team is not compared. */
 export function isWanted(row: UsageRow, selection: UsageSelection): boolean {
-  const { key, provider, model, operation } = selection;
+  const { key, provider, model, operation, payer } = selection;
   const isAttributed = DIMENSIONS.every((name) =>
     selection[name] === undefined || valueOfDimension(row.attribution, name) === selection[name]
   );
   return isAttributed && (key === undefined || row.key === key) &&
     (provider === undefined || row.provider === provider) &&
     (model === undefined || row.model === model) &&
-    (operation === undefined || row.operation === operation);
+    (operation === undefined || row.operation === operation) &&
+    (payer === undefined || payerOf(row) === payer);
 }

@@ -9,6 +9,8 @@ import { type Attribution, type Dimension, isDimension } from "../config/dimensi
 import type { Config } from "../config/config.ts";
 import { readAttributed, valueOfDimension } from "./attributed.ts";
 import {
+  type Payer,
+  payerOf,
   type Rest,
   ROWS_A_TURN,
   type UsageRange,
@@ -67,6 +69,7 @@ export type UsageExportRow = UsageSums & Attribution & {
   readonly currency: string;
   /** See `tariff.ts`; the empty text for the standard tariff. */
   readonly tariff: string;
+  readonly payer: Payer;
 };
 
 /** Dependencies of the reports. */
@@ -98,6 +101,7 @@ function nameOf(part: UsageDimension, row: UsageRow, teams: TeamLookup): string 
   if (part === "team") return teams.of(row);
   if (part === "tariff") return row.tariff ?? STANDARD;
   if (part === "class") return "";
+  if (part === "payer") return payerOf(row);
   if (isDimension(part)) return valueOfDimension(row.attribution, part);
   if (!isTimeDimension(part)) return row[part];
   const time = new Date(row.at).toISOString();
@@ -197,6 +201,7 @@ export class UsageReports {
             ...toSums(group),
             currency,
             tariff,
+            payer: payerOf(row),
             ...readAttributed(row.attribution),
           };
         });

@@ -13,13 +13,12 @@
  *
  * @module
  */
-import type { Price, PriceRow } from "../config/prices.ts";
-import { geoOf, tierOf } from "../config/scaled_price.ts";
+import { contextEndsOf } from "../config/context_ends.ts";
+import { geoOf, tierOf } from "../config/price_conditions.ts";
+import type { Price } from "../config/prices.ts";
 import type { Tariff } from "../exchange/billing.ts";
 import { DAY_MS } from "./counts.ts";
 
-/** The numbers of tokens at which published prices change. */
-const THRESHOLDS: readonly number[] = [100, 128, 200, 256, 272, 512].map((k) => 1000 * k);
 /** Name of a tier or region whose own name is too long: it has no price. */
 const UNNAMED = "(other)";
 const MAX_NAME = 64;
@@ -48,19 +47,9 @@ function toTime(text: string): number {
 const ascending = (values: Iterable<number>): number[] =>
   [...new Set(values)].sort((one, other) => one - other);
 
-function contextsOf(rows: readonly PriceRow[]): readonly number[] {
-  const ends = THRESHOLDS.flatMap((threshold) => [threshold, threshold + 1]);
-  for (const { when: { over, from } = {} } of rows) {
-    if (over !== undefined) ends.push(over + 1);
-    if (from !== undefined) ends.push(from);
-  }
-  return ascending(ends);
-}
-
 /** Lists what a price distinguishes. */
-function toDistinctions(
-  { rows = [], factors = [] }: Pick<Price, "rows" | "factors">,
-): Distinctions {
+function toDistinctions(price: Pick<Price, "rows" | "factors">): Distinctions {
+  const { rows = [], factors = [] } = price;
   const times: number[] = [];
   const moments: number[] = [];
   const asked = new Map<string, Set<string>>();
@@ -76,7 +65,7 @@ function toDistinctions(
     }
   }
   return {
-    contexts: contextsOf(rows),
+    contexts: contextEndsOf(price),
     times: ascending(times),
     moments: ascending(moments),
     asked,

@@ -1,14 +1,15 @@
 /**
  * Lines of the usage file: `["hour", start, key, provider, model, [counts], operation]`, or
  * `"day"`. In lines of identity tokens, the team and the plan of their claims follow; one of them
- * can be `null`. The tenth element is the tariff; without one, it is the standard tariff. The eleventh
- * is the attribution. Elements without a value are `null`, or missing at the end.
+ * can be `null`. The tenth element is the tariff; without one, it is the standard tariff. The
+ * eleventh is the attribution, and the twelfth the payer. Elements without a value are `null`, or
+ * missing at the end.
  *
  * Each version reads the files of the others. The first versions wrote no operation and nine
  * counts. A later version can add counts at the end of the list, and kinds of lines. Both are kept
  * unchanged. A version that changes more begins the file with `["version", N]`. Version 2 has
- * tariffs: version 1 would add up rows of different tariffs. Version 3 has attribution. A file has
- * the first version that can read it, and none for version 1.
+ * tariffs: version 1 would add up rows of different tariffs. Version 3 has attribution, version 4
+ * has payers. A file has the first version that can read it, and none for version 1.
  *
  * @module
  */
@@ -16,6 +17,7 @@ import {
   readCounts,
   UNNAMED_OPERATION,
   USAGE_COUNTS,
+  type UsageNames,
   type UsageRow,
   type UsageStep,
 } from "./counts.ts";
@@ -23,17 +25,19 @@ import { readFurther, writeFurther } from "./further_names.ts";
 
 /** Number of counts that every version has. */
 const FIRST_COUNTS = 9;
-/** Version of lines with tariffs, see above. */
-const TARIFFS_VERSION = 2;
-/** The last version, of lines with attribution. */
-const VERSION = 3;
+/** The last version. */
+const VERSION = 4;
+
+/** Returns the first version that can read a row, see above. */
+export function versionOf({ tariff, attribution, payer }: UsageNames): number {
+  if (payer !== undefined) return VERSION;
+  if (attribution !== undefined) return 3;
+  return tariff === undefined ? 1 : 2;
+}
 
 /** Returns the first line of a file; `undefined` if every version can read it. */
-export function toFirstLine(
-  rows: { readonly hasTariffs: boolean; readonly hasAttribution: boolean },
-): string | undefined {
-  if (rows.hasAttribution) return JSON.stringify(["version", VERSION]);
-  return rows.hasTariffs ? JSON.stringify(["version", TARIFFS_VERSION]) : undefined;
+export function toFirstLine({ version }: { readonly version: number }): string | undefined {
+  return version === 1 ? undefined : JSON.stringify(["version", version]);
 }
 
 /** A later version changed the form of the lines. */

@@ -40,18 +40,10 @@ export class UsageBook {
     return rows;
   }
 
-  /** True if a row has another tariff than the standard one. */
-  get hasTariffs(): boolean {
-    return this.#allTables().some((table) => table.hasTariffs);
-  }
-
-  /** True if a row has attribution. */
-  get hasAttribution(): boolean {
-    return this.#allTables().some((table) => table.hasAttribution);
-  }
-
-  #allTables(): UsageTable[] {
-    return Object.values(this.#tables).flatMap((tables) => Array.from(tables.values()));
+  /** The first version that can read the rows as lines of a file. */
+  get version(): number {
+    const tables = Object.values(this.#tables).flatMap((each) => Array.from(each.values()));
+    return Math.max(1, ...tables.map(({ version }) => version));
   }
 
   /** Adds the row of an hour to that hour, and to its day. */

@@ -17,6 +17,7 @@ import {
   type UsageNames,
   type UsageRow,
 } from "./counts.ts";
+import { versionOf } from "./usage_lines.ts";
 import { WideMap } from "./wide_map.ts";
 
 /** Maximum number of rows in memory, about 300 bytes each. */
@@ -33,6 +34,7 @@ interface Entry {
   readonly plan: string | undefined;
   readonly tariff: string | undefined;
   readonly attribution: string | undefined;
+  readonly payer: UsageNames["payer"];
   readonly counts: UsageCounts;
   more: readonly number[] | undefined;
 }
@@ -58,18 +60,18 @@ interface KeyUse {
 }
 
 function indexOf(names: Omit<UsageNames, "key">): string {
-  const { provider, model, operation, team, plan, tariff, attribution } = names;
-  return `${operation}\0${provider}\0${model}\0${team}\0${plan}\0${tariff}\0${attribution}`;
+  const { provider, model, operation, team, plan, tariff, attribution, payer } = names;
+  return `${operation}\0${provider}\0${model}\0${team}\0${plan}\0${tariff}\0${attribution}\0${payer}`;
 }
 
 function find(use: KeyUse, names: UsageNames): Entry | undefined {
   if (use.index !== undefined) return use.index.get(indexOf(names));
-  const { provider, model, operation, team, plan, tariff, attribution } = names;
+  const { provider, model, operation, team, plan, tariff, attribution, payer } = names;
   for (const entry of use.rows) {
     const isSame = entry.model === model && entry.provider === provider &&
       entry.operation === operation && entry.tariff === tariff;
     const isSameCaller = entry.team === team && entry.plan === plan &&
-      entry.attribution === attribution;
+      entry.attribution === attribution && entry.payer === payer;
     if (isSame && isSameCaller) return entry;
   }
   return undefined;
@@ -90,8 +92,7 @@ export class UsageTable {
   readonly #maxRows: number;
   readonly #maxAttributed: number;
   #rows = 0;
-  #hasTariffs = false;
-  #hasAttribution = false;
+  #version = 1;
 
   /**
    * @param listed Models that always have their own row
@@ -113,14 +114,9 @@ export class UsageTable {
     return this.#rows;
   }
 
-  /** True if a row has another tariff than the standard one. */
-  get hasTariffs(): boolean {
-    return this.#hasTariffs;
-  }
-
-  /** True if a row has attribution. */
-  get hasAttribution(): boolean {
-    return this.#hasAttribution;
+  /** The first version that can read the rows as lines of a file. */
+  get version(): number {
+    return this.#version;
   }
 
   /**
@@ -146,12 +142,12 @@ export class UsageTable {
   }
 
   #entry(names: UsageNames): Entry {
-    const { key, provider, model, operation, tariff, attribution } = names;
+    const { key, provider, model, operation, tariff, attribution, payer } = names;
     const use = this.#keys.get(key);
     const found = use && find(use, names);
     if (found !== undefined) return found;
     if (this.#rows >= this.#maxRows && key !== OTHER_NAME) {
-      return this.#entry({ key: OTHER_NAME, provider, model, operation, tariff });
+      return this.#entry({ key: OTHER_NAME, provider, model, operation, tariff, payer });
     }
     // These rows have another limit, so that many users do not count as many models.
     const isNamed = attribution !== undefined && attribution !== OTHER_NAME;
@@ -167,7 +163,7 @@ export class UsageTable {
 
   /** Inserts a row. @param counted The numbers that it counts in */
   #insert(names: UsageNames, counted: Pick<KeyUse, "models" | "attributed">): Entry {
-    const { key, provider, model, operation, team, plan, tariff, attribution } = names;
+    const { key, provider, model, operation, team, plan, tariff, attribution, payer } = names;
     const entry: Entry = {
       provider,
       model,
@@ -176,6 +172,7 @@ export class UsageTable {
       plan,
       tariff,
       attribution,
+      payer,
       counts: noCounts(),
       more: undefined,
     };
@@ -189,8 +186,7 @@ export class UsageTable {
       use.attributed += counted.attributed;
     }
     this.#rows++;
-    this.#hasTariffs ||= tariff !== undefined;
-    this.#hasAttribution ||= attribution !== undefined;
+    this.#version = Math.max(this.#version, versionOf(names));
     return entry;
   }
 
@@ -198,8 +194,9 @@ export class UsageTable {
   *rowsAt(at: number): Iterable<UsageRow> {
     for (const [key, { rows }] of this.#keys) {
       for (const entry of rows) {
-        const { provider, model, operation, team, plan, tariff, attribution, counts, more } = entry;
-        const names = { key, provider, model, operation, team, plan, tariff, attribution };
+        const { provider, model, operation, team, plan, tariff, attribution, payer, counts, more } =
+          entry;
+        const names = { key, provider, model, operation, team, plan, tariff, attribution, payer };
         yield { at, ...names, counts, more };
       }
     }

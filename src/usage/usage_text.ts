@@ -45,6 +45,7 @@ const toExportLine = (row: UsageExportRow): string =>
     row.tariff,
     ...toCostValues(row),
     ...DIMENSIONS.map((name) => row[name]),
+    row.payer,
   ]);
 
 /**
@@ -55,7 +56,7 @@ export async function* toExportText(
   format: ExportFormat,
   parts: AsyncIterable<readonly UsageExportRow[]>,
 ): AsyncIterable<string> {
-  const names = [...COLUMNS, ...CLASS_COLUMNS, "tariff", ...COST_COLUMNS, ...DIMENSIONS];
+  const names = [...COLUMNS, ...CLASS_COLUMNS, "tariff", ...COST_COLUMNS, ...DIMENSIONS, "payer"];
   let head = format === "csv" ? toCsvLine(names) : "";
   const toText = format === "csv" ? toExportLine : toJsonLine;
   for await (const rows of parts) {

@@ -4,16 +4,10 @@
  */
 // runtimes: once
 import assert from "node:assert/strict";
-import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
-import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { afterEach, it } from "@std/testing/bdd";
+import type { BrowserContextOptions, Page } from "playwright-core";
 import { type Running, startAdmin, TOKEN } from "../support/admin.ts";
-import {
-  findBarriers,
-  openPage,
-  overflowOf,
-  startBrowser,
-  type Watched,
-} from "../support/browser.ts";
+import { findBarriers, openPage, overflowOf, type Watched } from "../support/browser.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { answerPlain, answerStream, stream } from "../support/provider.ts";
@@ -23,13 +17,8 @@ import { until } from "../support/until.ts";
 const MARK = "a-mark-that-only-the-content-holds";
 
 needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
-  let browser: Browser;
   let running: Running;
   let watched: Watched;
-  beforeAll(async () => {
-    browser = await startBrowser();
-  });
-  afterAll(() => browser.close());
   afterEach(async () => {
     await watched.close();
     await running.stop();
@@ -45,7 +34,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
           ? answerStream(response, stream("Hello"))
           : answerPlain(response),
     });
-    watched = await openPage(browser, options);
+    watched = await openPage(options);
     return watched.page;
   };
   const signIn = async (page: Page, hash = "#exchanges") => {
@@ -72,7 +61,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
   };
   const rows = (page: Page) => page.locator("tbody tr.row");
   const untilRows = (page: Page, count: number) =>
-    until(async () => await rows(page).count() === count, `${count} rows`, 15_000);
+    until(async () => await rows(page).count() === count, `${count} rows`);
   const hash = (page: Page) => page.evaluate(() => location.hash);
 
   it("opens a row with a click anywhere on it and with keys, and moves between rows with the arrow keys", async () => {

@@ -7,15 +7,9 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
-import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import type { BrowserContextOptions, Page } from "playwright-core";
 import { TOKEN } from "../support/admin.ts";
-import {
-  findBarriers,
-  openPage,
-  overflowOf,
-  startBrowser,
-  type Watched,
-} from "../support/browser.ts";
+import { findBarriers, openPage, overflowOf, type Watched } from "../support/browser.ts";
 import { agree, AGREE_MS, type Member, startMember } from "../support/fleet.ts";
 import { endPrograms } from "../support/program.ts";
 import { answerPlain, type Provider, startProvider } from "../support/provider.ts";
@@ -39,19 +33,13 @@ const open = (page: Page, view: string): Promise<void> =>
 needs(["chromium-headless-shell", "redis-server"]).describe(
   "the console's view of the fleet",
   () => {
-    let browser: Browser;
     let redis: RedisServer;
     let provider: Provider;
     let watched: Watched;
     beforeAll(async () => {
-      [browser, redis, provider] = await Promise.all([
-        startBrowser(),
-        startRedis(),
-        startProvider(answerPlain),
-      ]);
+      [redis, provider] = await Promise.all([startRedis(), startProvider(answerPlain)]);
     });
     afterAll(async () => {
-      await browser.close();
       await provider.close();
       await redis.stop();
     });
@@ -65,7 +53,7 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
       last: Readonly<Record<string, string>> = {},
       name = "oslo-1",
     ): Promise<[Member, Member, Member]> => {
-      const env = { SALLYPORT_REDIS: redis.url };
+      const env = { SALLYPORT_REDIS: redis.url, SALLYPORT_REDIS_TIMEOUT: "5s" };
       const [one, two, three] = await Promise.all([
         startMember({ name: "berlin-1", on: "node", upstream: provider.url, env }),
         startMember({ name: "berlin-2", on: "bun", upstream: provider.url, env }),
@@ -78,7 +66,7 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
       member: Member,
       options: BrowserContextOptions = {},
     ): Promise<Page> => {
-      watched = await openPage(browser, options);
+      watched = await openPage(options);
       await signIn(watched.page, member);
       await open(watched.page, "Fleet");
       return watched.page;

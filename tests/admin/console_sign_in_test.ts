@@ -70,7 +70,13 @@ needs(["chromium-headless-shell"]).describe("sign-in to the console", () => {
 
   it("does not use an answer that this tab has not asked for", async () => {
     const page = await start();
-    for (const query of ["code=stolen&state=made-up", "error=access_denied&state=made-up"]) {
+    for (
+      const query of [
+        "code=stolen&state=made-up",
+        "error=access_denied&state=made-up",
+        "error=access_denied",
+      ]
+    ) {
       await page.goto(`${address}?${query}`);
       await page.getByRole("alert").getByText("it was not begun in this tab").waitFor();
       assert.equal(page.url(), address);
@@ -79,6 +85,18 @@ needs(["chromium-headless-shell"]).describe("sign-in to the console", () => {
     await page.getByPlaceholder("Enter any login").waitFor();
     await page.goto(`${address}?code=stolen&state=made-up`);
     await page.getByRole("alert").getByText("it was not begun in this tab").waitFor();
+  });
+
+  it("keeps the session if a link brings an answer to no sign-in", async () => {
+    const page = await start();
+    await page.goto(`${address}#changes`);
+    await signInThere(page, "ada");
+    await page.getByRole("link", { name: "Changes", exact: true }).waitFor();
+    for (const query of ["code=stolen&state=made-up", "error=access_denied"]) {
+      await page.goto(`${address}?${query}`);
+      await page.getByRole("link", { name: "Changes", exact: true }).waitFor();
+      assert.equal(page.url().split("#")[0], address);
+    }
   });
 
   it("shows a refusal of the identity provider as text", async () => {

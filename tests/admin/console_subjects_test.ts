@@ -117,9 +117,16 @@ needs(["chromium-headless-shell"]).describe("the console's pages of teams and ke
     await page.reload();
     await last.getByRole("link", { name: "web" }).first().click();
     await page.getByRole("heading", { name: "Key web" }).waitFor();
+    // As soon as the page of the provider is there, before the next frame.
+    await page.evaluate(() => {
+      const observer = new MutationObserver(() => {
+        if (document.querySelector("h1")?.textContent !== "Provider a") return;
+        observer.disconnect();
+        location.hash = "#provider?id=gone";
+      });
+      observer.observe(document.body, { childList: true, subtree: true, characterData: true });
+    });
     await section("Providers").getByRole("link", { name: "a", exact: true }).click();
-    await page.getByRole("heading", { name: "Provider a", exact: true }).waitFor();
-    await page.evaluate(() => location.hash = "#provider?id=gone");
     await page.getByText("no such provider any more").waitFor();
     ui.watched.assertClean(ui.running.admin);
   });
@@ -154,7 +161,15 @@ needs(["chromium-headless-shell"]).describe("the console's pages of teams and ke
     const offered = await section.getByLabel("Usage by").locator("option").allInnerTexts();
     assert.deepEqual(
       offered,
-      ["by key", "by model", "by provider", "by operation", "by billing class", "by user"],
+      [
+        "by key",
+        "by model",
+        "by provider",
+        "by operation",
+        "by billing class",
+        "by payer",
+        "by user",
+      ],
     );
     await section.getByLabel("Usage by").selectOption("user");
     await section.getByRole("link", { name: "bob" }).waitFor();

@@ -82,7 +82,20 @@ needs(["chromium-headless-shell"]).describe("the console's view of teams", () =>
     await page.getByRole("link", { name: "rate limit exceeded" }).waitFor();
     await page.getByText(/^since \d\d:\d\d:\d\d: ads 1$/).waitFor();
     await open(page, "Teams");
-    await rowOf("search").getByText("none", { exact: true }).waitFor();
+    const none = rowOf("search").getByText("none", { exact: true });
+    await none.waitFor();
+    await page.setViewportSize({ width: 390, height: 800 });
+    const before = await none.evaluate((each) => getComputedStyle(each, "::before").content);
+    assert.equal(before, "none", "no comma before the only text");
+    await page.setViewportSize({ width: 1000, height: 800 });
+    const lines = await rowOf("ads").getByText("in the configuration").evaluate((hint) => {
+      const word = document.createRange();
+      word.setStart(hint.firstChild as Text, "in the ".length);
+      word.setEnd(hint.firstChild as Text, "in the configuration".length);
+      return word.getClientRects().length;
+    });
+    assert.equal(lines, 1, "the word is not broken");
+    await page.setViewportSize({ width: 1280, height: 800 });
     await rowOf("ads").getByText(/^since \d\d:\d\d:\d\d$/).waitFor();
     await rowOf("ads").getByRole("link", { name: "rate limit exceeded" }).click();
     await page.locator("tbody tr.row").filter({ hasText: "banner" }).waitFor();

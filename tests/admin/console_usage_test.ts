@@ -3,19 +3,13 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
-import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { afterEach, it } from "@std/testing/bdd";
+import type { BrowserContextOptions, Page } from "playwright-core";
 import { DIMENSIONS } from "../../src/config/dimensions.ts";
 import { BILLING_CLASSES } from "../../src/exchange/billing.ts";
 import { CLASS_COUNTS, DAY_MS, HOUR_MS, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { type Running, startAdmin, TOKEN } from "../support/admin.ts";
-import {
-  findBarriers,
-  openPage,
-  overflowOf,
-  startBrowser,
-  type Watched,
-} from "../support/browser.ts";
+import { findBarriers, openPage, overflowOf, type Watched } from "../support/browser.ts";
 import { needs } from "../support/requires.ts";
 
 const SETTINGS = {
@@ -30,15 +24,10 @@ const LONG = "a-name-of-a-key-that-is-much-longer-than-a-telephone-is-wide";
 type Counts = Partial<Record<typeof USAGE_COUNTS[number], number>>;
 
 needs(["chromium-headless-shell"]).describe("the view of usage", () => {
-  let browser: Browser;
   let running: Running;
   let watched: Watched;
   /** Ids of the keys, by name. */
   let ids: Record<string, string>;
-  beforeAll(async () => {
-    browser = await startBrowser();
-  });
-  afterAll(() => browser.close());
   afterEach(async () => {
     await watched.close();
     await running.stop();
@@ -50,7 +39,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     options: BrowserContextOptions = {},
   ) => {
     running = await startAdmin(settings);
-    watched = await openPage(browser, { viewport: { width: 1280, height: 900 }, ...options });
+    watched = await openPage({ viewport: { width: 1280, height: 900 }, ...options });
     ids = {};
     const { page } = watched;
     const make = async (name: string, more: Record<string, unknown> = {}) => {
@@ -304,7 +293,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     assert.equal(
       head,
       `from,step,key,provider,model,operation,team,${columns},tariff,${costColumns},${
-        DIMENSIONS.join(",")
+        [...DIMENSIONS, "payer"].join(",")
       }`,
     );
     assert.equal(lines.length, 4);

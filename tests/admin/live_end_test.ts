@@ -77,11 +77,11 @@ describe("an open live feed", () => {
   });
 
   it("ends when its token expires", async () => {
-    const exp = Math.floor(Date.now() / 1000) + 1;
+    const exp = Math.floor(Date.now() / 1000) + 5;
     const { ended } = await open(await token({ exp }));
     await ended;
     const late = Date.now() - exp * 1000 - 1000; // the leeway is added
-    assert.ok(late >= 0 && late < 1000, `${late} ms after its end`);
+    assert.ok(late >= 0 && late < 3000, `${late} ms after its end`);
   });
 
   it("ends when its token or its issuer is removed from the configuration", async () => {

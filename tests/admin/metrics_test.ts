@@ -50,7 +50,7 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
     },
     audit: () => {},
     readLive: () => Promise.resolve(mergeParts([])),
-    handle: () => assert.fail("nobody calls"),
+    handle: () => assert.fail("no call is expected"),
     providers: {},
     clock: systemClock,
     token,

@@ -235,13 +235,13 @@ describe("the description of the admin API", () => {
       ),
     }));
     const routes = ADMIN_ROUTES.map((
-      { path, method, operationId, body, status, answers, query },
+      { path, method, operationId, body, status, response, query },
     ) => ({
       path,
       method,
       operationId,
       body: body?.name,
-      answers: `${status} ${answers.name}`,
+      answers: `${status} ${response.name}`,
       query: Object.keys(query?.means ?? {}).sort(),
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
@@ -293,6 +293,7 @@ describe("the description of the admin API", () => {
         key: id,
         provider: "a",
         model: "x",
+        payer: "gateway",
       },
       ...{ scope: "fleet", gateway: "all" },
     };
@@ -457,8 +458,8 @@ describe("the description of the admin API", () => {
 
   it("has one schema for each name", () => {
     const schemas = new Map<string, unknown>();
-    for (const { body, answers } of ADMIN_ROUTES) {
-      for (const { name, schema } of body === undefined ? [answers] : [body, answers]) {
+    for (const { body, response } of ADMIN_ROUTES) {
+      for (const { name, schema } of body === undefined ? [response] : [body, response]) {
         assert.equal(schemas.get(name) ?? schema, schema, name);
         schemas.set(name, schema);
       }

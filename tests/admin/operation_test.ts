@@ -173,11 +173,11 @@ describe("an operator", () => {
     const streamed = await callGateway(key, STREAM_BODY);
     await until(
       () => watcher.reports.some(({ openStreams }) => openStreams === 1),
-      "the open stream is told of",
+      "the open stream is reported",
     );
     for (const end of finish) end();
     await streamed.text();
-    await until(() => watcher.exchanges().length === 3, "three exchanges are told of");
+    await until(() => watcher.exchanges().length === 3, "three exchanges are reported");
     const told = watcher.reports.length;
     await until(() => watcher.reports.length > told, "one more report");
     const exchanges = watcher.exchanges();
@@ -194,7 +194,7 @@ describe("an operator", () => {
     assert.equal(
       new Set(seconds.map(({ at }) => at)).size,
       seconds.length,
-      "no second is told of twice",
+      "no second is reported twice",
     );
     assert.equal(seconds.reduce((sum, second) => sum + second.exchanges, 0), 3);
     assert.deepEqual(exchanges.map(({ isEstimated }) => isEstimated), [undefined, undefined, true]);
@@ -358,7 +358,7 @@ describe("an operator", () => {
         const { use } = (await running.call("GET", `/v1/keys/own`)).json;
         assert.equal(use[0].used, 1);
         const watcher = await startWatching(running.admin);
-        await until(() => watcher.exchanges().length === 3, "all three are told of");
+        await until(() => watcher.exchanges().length === 3, "all three are reported");
         assert.deepEqual(
           watcher.exchanges().map(({ provider, status }) => [provider, status]).sort(),
           [
@@ -450,7 +450,7 @@ describe("an operator", () => {
       assert.equal(await running.chat(OWN_KEY), 200);
     }));
     const watcher = await startWatching(running.admin);
-    await until(() => watcher.exchanges().length === wanted, "all are told of");
+    await until(() => watcher.exchanges().length === wanted, "all are reported");
     assert.equal(new Set(watcher.exchanges().map(({ id }) => id)).size, wanted);
     const last = watcher.reports.at(-1) ?? assert.fail();
     assert.equal(last.providers[0]?.replicas[0]?.inService, 2);

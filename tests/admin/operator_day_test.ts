@@ -34,8 +34,9 @@ describe("the day of an operator with twenty teams", () => {
       { prices: PRICES, log: "json", metrics: { byKey: true } },
       undefined,
       {
-        answering(response, { headers }) {
+        answering(response, { headers, body }) {
           if (isAway) return response.writeHead(503).end("{}");
+          if (body.toString() !== GOOD_BODY) return response.writeHead(400).end("{}");
           if (accepted.has(String(headers.authorization))) return answerPlain(response);
           response.writeHead(401).end("{}");
         },

@@ -1,12 +1,14 @@
 /** Runs at the admin API: their list for operators, and stopping one. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
+import { Redis } from "ioredis";
 import { assertRefusal, type Running, startAdmin } from "../support/admin.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { answerPlain, chunk } from "../support/provider.ts";
 import { callInRun, digestsOf } from "../support/runs.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { until } from "../support/until.ts";
 
 for (const args of [[], ["--workers", "2"]]) describeAdmin(args);
 
@@ -38,6 +40,9 @@ function describeAdmin(args: readonly string[]): void {
     it("are listed by key, and one is stopped with its open streams", async () => {
       assert.deepEqual((await running.call("GET", "/v1/runs")).json, { runs: [] });
       await (await call('nightly; budget="2 USD"; calls=200')).text();
+      const spentOfRoot = async () =>
+        (await running.call("GET", `/v1/runs?key=${id}`)).json.runs[0]?.spent;
+      await until(async () => await spentOfRoot() === "0.000002", "the call is settled");
       const streamed = await call('"nightly/1"; parent=nightly', STREAM_BODY);
       const { json } = await running.call("GET", `/v1/runs?key=${id}`);
       const [root, child] = json.runs;
@@ -73,8 +78,10 @@ function describeAdmin(args: readonly string[]): void {
         (run: { state: string }) => run.state,
       );
       assert.deepEqual(states, ["stopped", "stopped", "stopped"]);
-      const found = await running.call("GET", "/v1/exchanges?run=nightly/1");
-      assert.equal(found.json.exchanges.length, 2);
+      const found = async () =>
+        (await running.call("GET", "/v1/exchanges?run=nightly/1")).json.exchanges.length;
+      await until(async () => await found() >= 2, "both are settled");
+      assert.equal(await found(), 2);
       const changes = (await running.call("GET", `/v1/changes?key=${id}`)).json.changes;
       const [{ who, of, id: run, action, reason, settings }, ...others] = changes;
       assert.deepEqual(
@@ -172,6 +179,23 @@ describe("runs of two gateways with a Redis", () => {
   afterEach(async () => {
     for (const each of running.splice(0)) await each.stop();
     await redis?.stop();
+  });
+
+  withRedis.it("a run that is idle by the configuration is unknown", async () => {
+    const server = redis = await startRedis();
+    const one = await startAdmin({ runs: { idle: "1h" } }, server);
+    running.push(one);
+    const { key, id } = (await one.call("POST", "/v1/keys", { body: { name: "agents" } })).json;
+    for (const run of ["a", "b"]) await (await callInRun(one.url, key, run)).text();
+    const raw = new Redis(server.url);
+    for (const [run, hours] of [["a", 2], ["b", 0.5]] as const) {
+      await raw.zadd(`sallyport:{key:${id}}:runs:used`, Date.now() - hours * 3_600_000, run);
+    }
+    raw.disconnect();
+    assertRefusal(await one.call("DELETE", `/v1/runs/a?key=${id}`), 404, "run_not_found");
+    const { runs } = (await one.call("GET", "/v1/runs")).json;
+    assert.deepEqual(runs.map((run: { id: string }) => run.id), ["b"]);
+    assert.equal((await one.call("DELETE", `/v1/runs/b?key=${id}`)).status, 200);
   });
 
   withRedis.it("a run that is stopped at one ends its open streams at the other", async () => {

@@ -86,7 +86,7 @@ describe("sallyport certificate", () => {
     writeFileSync(join(folder.path, "b.key"), "mine", { mode: 0o644 });
     const { status, stderr } = await run("b");
     assert.equal(status, 2);
-    assert.match(stderr, /^sallyport: cannot write b\.key: already there\. Use --force /);
+    assert.match(stderr, /^sallyport: cannot replace b\.key without --force/);
     assert.equal(read("b.key"), "mine");
     assert.throws(() => read("b.crt"), "half of a pair");
     assert.equal((await run("b", "--force")).status, 0);

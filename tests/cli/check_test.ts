@@ -85,6 +85,11 @@ describe("sallyport check", () => {
     };
     const admin = { port: 9090, token: "a-token-of-an-operator" };
     const budget = [{ ...key, limits: { budget: "5M/month" } }];
+    const upstreamKey = { env: "PATH" }; // it is set everywhere
+    const holding = { a: { upstream: "openai", upstreamKey } };
+    const ofTeam = (settings: object) => ({
+      teams: { ads: { limits: {}, upstreamKeys: { a: upstreamKey }, ...settings } },
+    });
     const cases: readonly [config: object, warnings: readonly string[]][] = [
       [{ keys: [{ ...key, limits: { mode: "observe" } }] }, ["keys[0].limits.mode"]],
       [{ keys: [{ ...key, limits: { requests: "1/s", mode: "strict" } }] }, [
@@ -98,6 +103,15 @@ describe("sallyport check", () => {
       [{ metrics: { byKey: true }, admin }, []],
       [{ attribution: { user: "x-user", metrics: ["user"] } }, ["attribution.metrics"]],
       [{ attribution: { user: "x-user", metrics: ["user"] }, admin }, []],
+      [{ keys: [{ ...key, heldKeys: true }], teams: { ads: { limits: {}, heldKeys: true } } }, [
+        "teams.ads.heldKeys",
+        "keys[0].heldKeys",
+      ]],
+      [{ keys: [{ ...key, heldKeys: true }], providers: holding }, []],
+      [{ keys: [{ ...key, team: "ads" }], ...ofTeam({}) }, ["teams.ads.upstreamKeys"]],
+      [{ keys: [{ ...key, team: "ads", heldKeys: true }], ...ofTeam({}) }, []],
+      [ofTeam({ heldKeys: true }), []],
+      [{ keys: { file: "keys.json" }, ...ofTeam({}) }, []], // its keys can have the right
       [{ identity: [issuer] }, ["identity[0].admin"]],
       [{ identity: [issuer], admin }, []],
     ];
@@ -107,10 +121,10 @@ describe("sallyport check", () => {
       const { status, stderr } = await runCommand(["check", "--config", file]);
       assert.equal(status, 0, stderr);
       const warned = Array.from(
-        stderr.matchAll(/warning: ([^:\s]+): has no effect|warning: ([^:\s]+): strict has no/g),
+        stderr.matchAll(/warning: ([^:\s]+): (?:(?:strict )?has no effect|is used only for keys)/g),
       );
       assert.deepEqual(
-        warned.map(([, path, strict]) => path ?? strict),
+        warned.map(([, path]) => path),
         paths,
         JSON.stringify(config),
       );

@@ -25,6 +25,12 @@ const withRequests = (requests: string) => ({
 const KNOWN =
   'expected an http or https URL, or the short name of a known provider such as "openai"';
 
+const SOURCES = 'expected { "file": … }, { "env": … } or { "exec": […] }, never a key itself';
+const withHeldKey = (upstreamKey: unknown) => ({
+  ...GOOD,
+  providers: { a: { ...OPENAI, upstreamKey } },
+});
+
 /** Configurations with one mistake each, and the message without the line. */
 const MISTAKES: Readonly<Record<string, readonly [config: unknown, says: string]>> = {
   "a mistyped setting": [{ ...GOOD, alert: {} }, "alert: unknown setting. Did you mean alerts?"],
@@ -42,6 +48,18 @@ const MISTAKES: Readonly<Record<string, readonly [config: unknown, says: string]
     "providers.a.apiKey: unknown setting. " +
     "Callers send their own provider key with each call. " +
     "To let the gateway hold a key for them, set upstreamKey",
+  ],
+  "two sources of a held key": [
+    withHeldKey({ file: "secret", env: "SECRET" }),
+    `providers.a.upstreamKey: ${SOURCES}, one of them`,
+  ],
+  "no source of a held key": [
+    withHeldKey({ refresh: "5m" }),
+    `providers.a.upstreamKey: ${SOURCES}, one of them`,
+  ],
+  "a time for a held key in a variable": [
+    withHeldKey({ env: "SECRET", refresh: "5m" }),
+    "providers.a.upstreamKey: expected refresh only with file or exec: a variable does not change",
   ],
   "the name of the upstream in client libraries": [
     { ...GOOD, providers: { a: { ...OPENAI, baseURL: "https://a.example/v1" } } },

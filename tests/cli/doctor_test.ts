@@ -306,7 +306,7 @@ describe("sallyport doctor", () => {
       found.CONNECT?.join() ?? "",
       /^ok,the tunnel is open, credentials shown, [\d.]+ ms/,
     );
-    assert.equal(found.connect, undefined, "nobody connects past the proxy");
+    assert.equal(found.connect, undefined, "no connection bypasses the proxy");
     assert.equal(found.cancel?.[0], "ok");
     assert.equal(provider.calls.length, 5);
     configure(provider.url, { egress: { proxy: proxy.url } });

@@ -88,7 +88,7 @@ describe("--env-file", () => {
     assert.equal(before, "upstream_unreachable");
     write("x.env", "SALLYPORT_LISTEN=127.0.0.1:0\nSALLYPORT_KEYS=another-key-of-the-file\n");
     program.kill("SIGHUP");
-    await program.waitFor(/not reloaded, the previous one stays in effect: providers: expected/);
+    await program.waitFor(/not reloaded, the previous one stays in effect: providers: is missing/);
     write(
       "x.env",
       "SALLYPORT_PROVIDER_A=http://127.0.0.1:1/v1\nSALLYPORT_KEYS=another-key-of-the-file\nSALLYPORT_LISTEN=127.0.0.1:0",

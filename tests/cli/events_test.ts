@@ -159,11 +159,11 @@ describe("events of serve", () => {
     const command = `exec ${process.execPath} ${ONE_FILE} serve --config ${file} >> ${log}`;
     const program = startProgram([command], { file: "-c", on: shell });
     const lines = () => existsSync(log) ? readFileSync(log, "utf8").split("\n").slice(0, -1) : [];
-    await until(() => lines().length === 1, "the start is written", 20_000);
+    await until(() => lines().length === 1, "the start is written");
     const [url] = JSON.parse(lines()[0] ?? "").listen;
     truncateSync(log);
     await call(url);
-    await until(() => lines().length === 1, "the exchange is written", 20_000);
+    await until(() => lines().length === 1, "the exchange is written");
     assert.equal(JSON.parse(lines()[0] ?? "").outcome, "ok");
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0);

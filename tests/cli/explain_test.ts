@@ -30,7 +30,7 @@ import {
   startProgram,
 } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
-import { startRedis, withRedis } from "../support/redis.ts";
+import { REDIS_TIMEOUT, startRedis, withRedis } from "../support/redis.ts";
 import { runtime } from "../support/runtimes.ts";
 import { callRaw, openRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -38,6 +38,7 @@ import { until } from "../support/until.ts";
 const TOKEN = "an-admin-token-of-32-characters!";
 const KEY = "a-gateway-key-canary";
 const UPSTREAM_KEY = "sk-canary-upstream";
+const HELD = "held-canary-of-the-gateway";
 const SECRETS = [KEY, UPSTREAM_KEY, PROMPT, "canary"];
 const CHAT = "POST /v1/chat/completions HTTP/1.1";
 
@@ -121,6 +122,30 @@ describe("sallyport explain", () => {
     assert.equal(status, explanation.outcome === "refused" ? 1 : 0);
     return explanation;
   }
+
+  it("reads the file or the variable of a held key, and refuses the call if it cannot", async () => {
+    const request = write({ headers: { Authorization: undefined } });
+    const keys = [{ id: "me", key: KEY, heldKeys: true }];
+    const source = join(folder.path, "secret");
+    const use = (upstreamKey: object) => configure({ keys }, { upstreamKey });
+    for (const missing of [{ file: source }, { env: "ABSENT_VARIABLE" }]) {
+      await use(missing);
+      const { outcome, refusal } = await explain(request);
+      assert.deepEqual([outcome, refusal?.status, refusal?.code], [
+        "refused",
+        503,
+        "upstream_key_unavailable",
+      ]);
+    }
+    assert.match((await run(request)).stderr, /variable ABSENT_VARIABLE is not set/);
+    writeFileSync(source, HELD, { mode: 0o600 });
+    for (const readable of [{ file: source }, { exec: ["/absent/command"] }]) {
+      await use(readable);
+      const { outcome, usesHeldKey, call } = await explain(request);
+      assert.deepEqual([outcome, usesHeldKey], ["forwarded", true]);
+      assert.ok(!JSON.stringify(call).includes(HELD));
+    }
+  });
 
   it("shows the call that a gateway would make, and makes none itself", async () => {
     const set = { "x-org": "canary-of-the-operator" };
@@ -346,7 +371,7 @@ describe("sallyport explain", () => {
   onRedis("asks Redis, where there is one, for keys and for the use of limits", async () => {
     const redis = await startRedis();
     closing.push(() => redis.stop());
-    await configure({ ...limited, redis: redis.url });
+    await configure({ ...limited, redis: { url: redis.url, timeout: REDIS_TIMEOUT } });
     const url = await serve();
     assert.equal(await send(url), 200);
     for (let count = 0; count < 2; count++) {

@@ -120,20 +120,20 @@ describe("sallyport health", () => {
   });
 
   it("fails when the time of --wait is over, with the last state", async () => {
-    assert.deepEqual(await health(["--wait", "300ms"]), {
+    assert.deepEqual(await health(["--wait", "2s"]), {
       status: 1,
       stdout: "",
-      stderr: `sallyport: waiting at most 300ms until it is ready: no gateway runs at ${at()}\n` +
-        `sallyport: no gateway runs at ${at()} (asked for 300ms)\n`,
+      stderr: `sallyport: waiting at most 2s until it is ready: no gateway runs at ${at()}\n` +
+        `sallyport: no gateway runs at ${at()} (asked for 2s)\n`,
     });
     const silent = await startTcpPeer(() => {});
     const env = environment({ SALLYPORT_ADMIN: `127.0.0.1:${silent.port}` });
-    const { status, stderr } = await health(["--live", "--wait", "300ms"], env);
+    const { status, stderr } = await health(["--live", "--wait", "2s"], env);
     await silent.close();
     assert.equal(status, 1);
     assert.match(
       stderr,
-      /^sallyport: the gateway at .* does not answer as it should \(asked for 300ms\)\n$/,
+      /^sallyport: the gateway at .* does not answer as it should \(asked for 2s\)\n$/,
     );
   });
 

@@ -126,7 +126,7 @@ describe("sallyport init", () => {
       assert.deepEqual([status, stdout, read(name)], [2, "", "mine"]);
       assert.match(
         stderr,
-        new RegExp(`^sallyport: cannot write ${name}: already there\\. Use --force to replace `),
+        new RegExp(`^sallyport: cannot replace ${name} without --force`),
       );
     }
     for (const name of ["b.jsonc", "gateway.crt", "gateway-keys.json"]) {

@@ -223,7 +223,7 @@ describe("sallyport keys, with mistakes", () => {
       new Promise<void>((resolve) => goOn = resolve)
     );
     await until(() => existsSync(`${file()}.lock`), "the lock is held");
-    assert.equal(JSON.parse(await at.good("list", "--json")).length, 1, "reading waits for nobody");
+    assert.equal(JSON.parse(await at.good("list", "--json")).length, 1, "reading does not wait");
     await assertRefused(
       at.keys("revoke", id),
       /: Cannot change \S+: others have held \S+\.lock for 5 s\. Try again/,

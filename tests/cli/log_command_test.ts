@@ -187,6 +187,15 @@ describe("sallyport log", () => {
     });
     const refusal = await good(write([limited], "limited.log"), "--id", "limited");
     assert.match(refusal.join("\n"), /What +Cannot serve.*\n +Limit +team-requests\n +Side/);
+    const held = { id: "held", status: 401, outcome: "upstream_error", heldKey: true };
+    const ofGateway = write([entry(held), entry({ ...held, id: "own", heldKey: undefined })]);
+    const advice = await good(ofGateway, "--id", "held");
+    assert.match(
+      advice.join("\n"),
+      /Side +This gateway or its machine\n +To do +Replace the key that the gateway holds/,
+    );
+    const errors = await good(ofGateway, "--outcome", "errors", "--json");
+    assert.deepEqual(errors.map((line) => JSON.parse(line).id), ["held"]);
   });
 
   it.once("prints events and changes of operators as lines, and leaves them out of a selection", async () => {

@@ -187,6 +187,23 @@ describe("the import of LiteLLM's table", () => {
     assert.match(vertex.stdout, /needs "region": "regional" at a provider \(gemini-3-video\)/);
   });
 
+  it("takes no key and no mode for a price because every object has its name", async () => {
+    const odd = { toString: 1, constructor: 2, hasOwnProperty: 3 };
+    const entry = { litellm_provider: "openai", input_cost_per_token: 1e-6 };
+    const table = {
+      a: { ...entry, ...odd },
+      b: { ...entry, mode: "constructor", name: 4 },
+      toString: entry,
+    };
+    const { prices, stdout } = await take(table, "litellm", "openai");
+    assert.deepEqual(Object.keys(prices), ["a", "b", "toString"]);
+    assert.match(
+      stdout,
+      /not understood:\n {2}constructor \(a\)\n {2}hasOwnProperty \(a\)\n {2}name \(b\)\n/,
+    );
+    assert.match(stdout, / {2}toString\n {4}\+ input 1\n/);
+  });
+
   it("refuses a name with two prices", async () => {
     const { status, stdout, stderr } = await run(LITELLM, "litellm", "azure");
     assert.equal(status, 2);
@@ -226,6 +243,27 @@ describe("the import of other tables", () => {
     const night = Date.parse("2026-11-26T00:10:00Z");
     assert.equal(cost(priceOf(prices, "night-owl"), { input: M }, {}, night), "1");
     assert.match(stdout, /not understood:\n {2}prices\.sausage_mtok \(night-owl\)/);
+  });
+
+  it("refuses only the models whose prices a file of prices cannot have", async () => {
+    const constraint = { start_date: "2026-13-45" };
+    const prices = { input_mtok: 1 };
+    const models = [
+      { id: "dated", prices: [{ prices }, { constraint, prices }] },
+      { id: "123", prices },
+      { id: "constructor", prices },
+      { id: "dear", prices: { input_mtok: 1e7 } },
+      { id: "fine", prices },
+    ];
+    const { prices: taken, stdout } = await take([{ id: "x", models }], "genai-prices", "x");
+    assert.deepEqual(Object.keys(taken), ["fine"]);
+    const [, lines = ""] = /^refused.*:\n((?: {2}.*\n)+)/m.exec(stdout) ?? [];
+    assert.deepEqual(lines.trim().split(/\n\s*/), [
+      "expected another name of the model (constructor)",
+      "expected the name of a model (123)",
+      "input: expected a price from 0 to 1000000, with 9 decimals at most (dear)",
+      'rows[0].when.since: expected a time with its zone, such as "2026-08-21T00:00:00Z" (dated)',
+    ]);
   });
 });
 

@@ -13,6 +13,7 @@ import {
 import { PROMPT, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { answerStream } from "../support/provider.ts";
 import { cutsOf, verdictOf } from "../support/verdict.ts";
+import { until } from "../support/until.ts";
 
 const HELLO: Anthropic.MessageCreateParamsNonStreaming = {
   model: "test-1",
@@ -221,12 +222,13 @@ describe("the Anthropic client", () => {
   });
 
   it("does not resend a call that may have been billed", async () => {
-    const deadlines = { connect: "100ms", firstByte: "100ms" };
+    const deadlines = { firstByte: "1s" };
     const { provider, under } = await startWith(() => {}, { provider: { deadlines } });
     const client = clientOf(under).withOptions({ maxRetries: 2 });
     const failure = await failureOf(client.messages.create(HELLO));
     assert.deepEqual([failure.status, failure.type], [504, "timeout_error"]);
     assert.equal((await under.settled()).code, "upstream_first_byte_timeout");
+    await until(() => provider.calls.length > 0, "the provider reads the call");
     assert.deepEqual([under.records.length, provider.calls.length], [1, 1]);
   });
 });

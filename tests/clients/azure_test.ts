@@ -1,17 +1,28 @@
 /** Azure's client of the `openai` package, as published on npm, at its natural addresses. */
-// runtimes: all, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import OpenAI, { AzureOpenAI } from "openai";
+import OpenAI, { APIError, AzureOpenAI } from "openai";
 import { closeAll } from "../support/aimock.ts";
 import { type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
-import { answerAsAsked, type Answering, chunk, COMPLETION } from "../support/provider.ts";
+import {
+  type Answering,
+  answerPlain,
+  answerStream,
+  chunk,
+  COMPLETION,
+} from "../support/provider.ts";
 import { cutAfter, failureOf, QUESTION, startShaped } from "../support/shapes.ts";
 
 const VERSION = "2024-10-21";
 const DEPLOYMENT = "our-gpt";
 const KEY = "a-gateway-key-of-our-own";
 const HELLO = { model: DEPLOYMENT, messages: [{ role: "user" as const, content: QUESTION }] };
+
+const BEGINNING = chunk("Hel") + chunk("lo");
+const USAGE = { prompt_tokens: 12, completion_tokens: 5, total_tokens: 17 };
+const END = chunk(null, "stop") +
+  `data: ${JSON.stringify({ choices: [], usage: USAGE })}\n\ndata: [DONE]\n\n`;
 
 const clientOf = ({ a, key }: UnderTest) =>
   new AzureOpenAI({
@@ -30,17 +41,23 @@ const answerAsAzure: Answering = (response, call) => {
       JSON.stringify({ object: "list", data, usage: { prompt_tokens: 3, total_tokens: 3 } }),
     );
   }
-  answerAsAsked(response, call);
+  if (call.body.includes('"stream":true')) return answerStream(response, BEGINNING + END);
+  answerPlain(response);
 };
 
-async function textOf(client: AzureOpenAI): Promise<string> {
-  let text = "";
-  for await (
-    const { choices } of await client.chat.completions.create({ ...HELLO, stream: true })
-  ) {
+/** Reads a stream to its end. */
+async function readStream(client: AzureOpenAI): Promise<{ text: string; total: unknown }> {
+  let [text, total]: [string, unknown] = ["", undefined];
+  const chunks = await client.chat.completions.create({
+    ...HELLO,
+    stream: true,
+    stream_options: { include_usage: true },
+  });
+  for await (const { choices, usage } of chunks) {
     text += choices[0]?.delta.content ?? "";
+    total = usage?.total_tokens ?? total;
   }
-  return text;
+  return { text, total };
 }
 
 describe("AzureOpenAI", () => {
@@ -51,7 +68,7 @@ describe("AzureOpenAI", () => {
     const client = clientOf(under);
     const { choices } = await client.chat.completions.create(HELLO);
     assert.equal(choices[0]?.message.content, "Hello");
-    assert.equal(await textOf(client), "Hello");
+    assert.deepEqual(await readStream(client), { text: "Hello", total: 17 });
     const { data } = await client.embeddings.create({
       model: DEPLOYMENT,
       input: QUESTION,
@@ -69,7 +86,7 @@ describe("AzureOpenAI", () => {
       ]),
       [
         ["chat.completions", DEPLOYMENT, false, 2, "ok"],
-        ["chat.completions", DEPLOYMENT, true, under.records[1]?.usage?.total, "ok"],
+        ["chat.completions", DEPLOYMENT, true, 17, "ok"],
         ["embeddings", DEPLOYMENT, false, 3, "ok"],
       ],
     );
@@ -111,12 +128,25 @@ describe("AzureOpenAI", () => {
   });
 
   for (const how of ["break", "end"] as const) {
-    it(`throws on a stream that is cut by a ${how}`, async () => {
-      const cut = cutAfter("text/event-stream", chunk("Hel"), how);
-      const { under } = await startShaped("azure", cut);
-      assert.match((await failureOf(textOf(clientOf(under)))).message, /stream|connection/i);
-      assert.notEqual((await under.settled()).outcome, "ok");
-    });
+    for (
+      const [where, beginning] of [
+        ["between events", BEGINNING],
+        ["within an event", BEGINNING.slice(0, -20)],
+      ] as const
+    ) {
+      it(`throws on a stream that is cut ${where} by a ${how}`, async () => {
+        const cut = cutAfter("text/event-stream", beginning, how);
+        const { under } = await startShaped("azure", cut);
+        const error = await failureOf(readStream(clientOf(under)));
+        const code = how === "end" ? "upstream_stream_truncated" : "upstream_disconnected";
+        if (where === "between events") {
+          assert.ok(error instanceof APIError, `${error}`);
+          assert.equal(error.code, code);
+        } else assert.match(error.message, /malformed/); // the bytes of the event have gone out
+        const record = await under.settled();
+        assert.deepEqual([record.code, record.isEstimated], [code, true]);
+      });
+    }
   }
 
   it("is limited to the deployments of its key, and needs no model in the body", async () => {

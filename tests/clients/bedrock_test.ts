@@ -1,5 +1,5 @@
 /** AWS's client of Bedrock, as published on npm, with a bearer key at its natural addresses. */
-// runtimes: all, workers
+// runtimes: bun, node, workers
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers";
 import {
@@ -167,6 +167,16 @@ describe("the Bedrock client", () => {
     }
   }
 
+  it("a model's text that names the last field of a stream does not end it", async () => {
+    const text = toChunk({ delta: { text: "It is amazon-bedrock-invocationMetrics" } });
+    const { under } = await startShaped("bedrock", cutAfter(FRAMES, text, "end"));
+    await failureOf((async () => {
+      const { body } = await clientOf(under).send(new InvokeModelWithResponseStreamCommand(INVOKE));
+      for await (const _ of body ?? []);
+    })()).catch(() => {}); // Workers end it cleanly
+    assert.notEqual((await under.settled()).outcome, "ok");
+  });
+
   it("throws on an exception of Bedrock's, which passes unchanged", async () => {
     const exception = frame("throttlingException", { message: "Too many" }, "exception");
     const { under } = await startShaped("bedrock", (response) => {
@@ -209,6 +219,21 @@ describe("the Bedrock client", () => {
       assert.ok(!(await under.told()).includes(held));
     },
   );
+
+  it("reads a stream to its end whose last frame is large", async () => {
+    const more = { fields: "x".repeat(200_000) };
+    const large = frame("messageStop", {
+      stopReason: "end_turn",
+      additionalModelResponseFields: more,
+    });
+    const { under } = await startShaped("bedrock", (response) => {
+      response.writeHead(200, { "content-type": FRAMES });
+      response.end(join(BEGINNING, large, frame("metadata", { usage: USAGE, metrics: {} })));
+    });
+    assert.equal(await converse(clientOf(under)), "Hello");
+    const { outcome, usage } = await under.settled();
+    assert.deepEqual([outcome, usage?.output], ["ok", 4]);
+  });
 
   it("reads the kind of Bedrock's errors in their header", async () => {
     const { under } = await startShaped("bedrock", (response) => {

@@ -8,8 +8,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, beforeEach, it } from "@std/testing/bdd";
 import { build } from "esbuild";
-import type { Browser } from "playwright-core";
-import { openPage, startBrowser, type Watched } from "../support/browser.ts";
+import { openPage, type Watched } from "../support/browser.ts";
 import { PROMPT, startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import {
   answerPlain,
@@ -97,18 +96,15 @@ async function startSite(): Promise<{ readonly origin: string; close(): Promise<
 }
 
 needs(["chromium-headless-shell"]).describe("the openai client in a browser", () => {
-  let browser: Browser;
   let site: { readonly origin: string; close(): Promise<void> };
   let provider: Provider;
   let under: UnderTest;
   let watched: Watched;
   beforeAll(async () => {
-    browser = await startBrowser();
     site = await startSite();
   });
   afterAll(async () => {
     await site.close();
-    await browser.close();
   });
   beforeEach(async () => {
     provider = await startProvider((response, { body }) => {
@@ -127,7 +123,7 @@ needs(["chromium-headless-shell"]).describe("the openai client in a browser", ()
   const start = async (config: Record<string, unknown>) => {
     under = await startUnderTest({ upstreams: { a: provider.url }, config });
     // Its certificate for host b is the test's own, which the browser does not trust.
-    watched = await openPage(browser, { ignoreHTTPSErrors: true });
+    watched = await openPage({ ignoreHTTPSErrors: true });
     await watched.page.goto(site.origin);
     await watched.page.waitForFunction(() => "call" in globalThis);
   };

@@ -1,5 +1,5 @@
 /** The `cohere-ai` client, as published on npm, at its natural addresses. */
-// runtimes: all, workers
+// runtimes: bun, node, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { CohereClientV2, CohereError } from "cohere-ai";
@@ -135,15 +135,24 @@ describe("cohere-ai", () => {
   });
 
   for (const how of ["break", "end"] as const) {
-    const title = `throws on a stream that is cut by a ${how}, because the gateway breaks it`;
-    it.notOn("workers", WORKERS_END_CLEANLY, title, async () => {
-      const { under } = await startShaped("cohere", cutAfter("text/event-stream", BEGINNING, how));
-      await failureOf(textOf(clientOf(under)));
-      assert.equal(
-        (await under.settled()).code,
-        how === "end" ? "upstream_stream_truncated" : "upstream_disconnected",
-      );
-    });
+    for (
+      const [where, beginning] of [
+        ["between events", BEGINNING],
+        ["within an event", BEGINNING.slice(0, -20)],
+      ] as const
+    ) {
+      const title = `throws on a stream that is cut ${where} by a ${how}: the gateway breaks it`;
+      it.notOn("workers", WORKERS_END_CLEANLY, title, async () => {
+        const cut = cutAfter("text/event-stream", beginning, how);
+        const { under } = await startShaped("cohere", cut);
+        await failureOf(textOf(clientOf(under)));
+        const { code, isEstimated } = await under.settled();
+        assert.deepEqual([code, isEstimated], [
+          how === "end" ? "upstream_stream_truncated" : "upstream_disconnected",
+          true,
+        ]);
+      });
+    }
   }
 
   it("gets refusals in Cohere's form", async () => {

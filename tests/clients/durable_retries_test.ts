@@ -94,7 +94,7 @@ describe("retries of a client library", () => {
       headers,
       body: JSON.stringify(HI),
     });
-    await until(() => provider.calls.length === 3, "a call of its own: both are read");
+    await until(() => provider.calls.length === 3, "a separate call: both are read");
     for (const response of waiting) answerPlain(response);
     await Promise.all([left, right]);
     assert.equal((await retry).headers.get("idempotency-replayed"), null);

@@ -38,7 +38,7 @@ const NOT_OURS: Readonly<Record<string, string>> = {
     "callers set no TTL: the operator's durable.keep holds",
   "should return Expires-At metadata if configured": "the same",
   "JSON SSE catch-up pairs every data event":
-    "an answer of JSON is one message: nobody appends another",
+    "an answer of JSON is one message: no other is appended",
   "should wrap JSON data in arrays for SSE":
     "the message is there when the answer has ended; this stream never does",
   "should handle JSON payloads with embedded newlines safely": "the same",

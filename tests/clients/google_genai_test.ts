@@ -1,5 +1,5 @@
 /** Google's client library `@google/genai`, as published on npm, at its natural addresses. */
-// runtimes: all, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { ApiError, type GenerateContentResponse, GoogleGenAI } from "@google/genai";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -172,6 +172,20 @@ describe("@google/genai", () => {
       const stream = await (await callStream(under)).text();
       assert.throws(() => readAsVersion1(stream), /Incomplete JSON/);
     });
+  }
+
+  for (const [lineEnd, cuts] of [["\r\n", [2, 3, 4]], ["\n", [1, 2]]] as const) {
+    for (const cut of cuts) {
+      it(`throws on a stream without the last ${cut} bytes of its lines with ${JSON.stringify(lineEnd)}`, async () => {
+        const events = eventsOf(PARTS).replaceAll("\r\n", lineEnd).slice(0, -cut);
+        const { under } = await startShaped("gemini", cutAfter(EVENT_STREAM, events, "end"));
+        const error = await failureOf(readAll(clientOf(under)));
+        assert.ok(error instanceof ApiError, `${error}`);
+        assert.match(error.message, /"reason":"UPSTREAM_STREAM_TRUNCATED"/);
+        const { code, usage } = await under.settled();
+        assert.deepEqual([code, usage?.total], ["upstream_stream_truncated", 20]);
+      });
+    }
   }
 
   it("gets blank lines in a silent stream, because version 1 reads no event after a comment", async () => {

@@ -1,5 +1,5 @@
 /** The `ollama` client, as published on npm, at its natural addresses. */
-// runtimes: all, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { Ollama } from "ollama";
@@ -94,13 +94,34 @@ describe("ollama", () => {
         const { under } = await startShaped("ollama", cutAfter(LINES, beginning, how));
         const { message } = await failureOf(textOf(clientOf(under)));
         assert.match(message, /^Cannot complete the (?:stream|answer): /);
-        assert.equal(
-          (await under.settled()).code,
+        const { code, isEstimated } = await under.settled();
+        assert.deepEqual([code, isEstimated], [
           how === "end" ? "upstream_stream_truncated" : "upstream_disconnected",
-        );
+          true,
+        ]);
       });
     }
   }
+
+  // The last line of `generate` has the tokens of the whole conversation.
+  it("reads a stream to its end whose last line is long, and throws if it is cut", async () => {
+    const context = Array.from({ length: 30_000 }, (_, token) => token);
+    const last = JSON.stringify({ model: MODEL, response: "", context, ...COUNTS });
+    const whole = `{"model":"${MODEL}","response":"Hello","done":false}\n${last}\n`;
+    for (const length of [whole.length, whole.length - 2, 100_000]) {
+      const { under } = await startShaped("ollama", cutAfter(LINES, whole.slice(0, length), "end"));
+      const answer = await fetch(`${under.a}/api/generate`, {
+        method: "POST",
+        headers: under.headers,
+        body: JSON.stringify({ model: MODEL, prompt: QUESTION }),
+      });
+      const isWhole = length === whole.length;
+      assert.equal(await answer.text() === whole, isWhole, String(length));
+      const { outcome, usage } = await under.settled();
+      assert.equal(outcome, isWhole ? "ok" : "upstream_cut");
+      if (isWhole) assert.deepEqual([usage?.input, usage?.output], [11, 5]);
+    }
+  });
 
   it("gets no comments in a silent stream, because they would be no JSON", async () => {
     const { under } = await startShaped("ollama", (response) => {

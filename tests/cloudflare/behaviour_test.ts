@@ -14,8 +14,8 @@ import {
   startProvider,
   stream,
 } from "../support/provider.ts";
-import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
-import { until } from "../support/until.ts";
+import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
+import { until, untilSoon } from "../support/until.ts";
 import { startWorker, type TestWorker } from "../support/worker.ts";
 
 const KEY = "0123456789-secret-key";
@@ -24,6 +24,8 @@ const headers = {
   "gateway-auth": `Bearer ${KEY}`,
   "content-type": "application/json",
 };
+/** The silence of a provider. Milliseconds. */
+const SILENT_MS = 700;
 const EVENTS = { "content-type": "text/event-stream" };
 
 describe("a Worker", () => {
@@ -71,18 +73,27 @@ describe("a Worker", () => {
         await until(() => caller.received().includes("{"), "the answer begins");
       }
       caller.socket.resetAndDestroy();
-      await until(() => provider.calls[0]?.isCut === true, `the upstream is closed ${stage}`, 1000);
+      await until(() => provider.calls[0]?.isCut === true, `the upstream is closed ${stage}`);
       assert.equal((await settled()).outcome, "client_closed", stage);
     }
   });
 
   it("behaviour: silent stream (Workers)", async () => {
+    let finish = (): void => {};
     answering = (response) => {
       response.writeHead(200, EVENTS).write(chunk("a"));
-      setTimeout(() => response.end(stream("b")), 700);
+      finish = () => void response.end(stream("b"));
     };
-    const { body } = await call(STREAM_BODY);
-    assert.ok((body.match(/: keep-alive\n\n/g)?.length ?? 0) >= 3, body);
+    const caller = open();
+    const begun = performance.now();
+    await untilSoon(
+      () => (caller.received().match(/: keep-alive\n\n/g)?.length ?? 0) >= 3,
+      "three comments",
+      2000,
+    );
+    await until(() => performance.now() - begun > SILENT_MS, "the silence is over");
+    finish();
+    const { body } = parseAnswer(await caller.closed);
     assert.equal(body.replaceAll(": keep-alive\n\n", ""), chunk("a") + stream("b"));
     assert.equal((await settled()).outcome, "ok");
   });

@@ -94,6 +94,47 @@ describe("runs in a Durable Object", () => {
     assert.equal((await runs.list("me", 10))[0]?.repeats, 3);
   });
 
+  it("a run below a stopped run is stored as long as another run below it calls", async () => {
+    let passed = 0;
+    const now = () => systemClock.now() + passed;
+    const objects = new Objects({ ...systemClock, now });
+    const runs = objects.join();
+    const below = (id: string) => ({ ...callOf(id), run: { id, parent: "root", limits: {} } });
+    for (const id of ["one", "other"]) (await runs.admit(below(id), () => {})).release(1, false);
+    const call = async (id: string) => (await runs.admit(callOf(id), () => {})).release(0, false);
+    await runs.stop("me", "root");
+    passed += HOUR / 2;
+    await assert.rejects(() => call("other"), /was stopped/);
+    passed += HOUR / 2 + 1000;
+    assert.ok(objects.runs.deleteIdle(now()) > now());
+    objects.restart();
+    await assert.rejects(() => call("one"), /was stopped/);
+    passed += 3 * HOUR;
+    assert.equal(objects.runs.deleteIdle(now()), 0);
+    assert.equal(objects.stored.size, 0);
+  });
+
+  it("a run is forgotten before the runs above it, also if all were used at the same time", async () => {
+    let passed = 0;
+    const at = Date.now();
+    const objects = new Objects({ ...systemClock, now: () => at + passed });
+    const runs = objects.join();
+    const bounds = { idleMs: HOUR, maxPerKey: 3 };
+    const call = async (id: string, parent?: string) =>
+      (await runs.admit({ ...callOf(id), run: { id, parent, limits: {} }, bounds }, () => {}))
+        .release(0, false);
+    await call("b", "a");
+    await call("c", "b");
+    objects.restart();
+    passed += 2 * 60_000;
+    await call("d");
+    const listed = async () => (await runs.list("me", 10)).map(({ id }) => id);
+    assert.deepEqual(await listed(), ["d", "a", "b"]);
+    passed += 1;
+    await call("e");
+    assert.deepEqual(await listed(), ["e", "d", "a"]);
+  });
+
   it("outlive the object, with their open calls, and are deleted when they are idle", async () => {
     const objects = new Objects(systemClock);
     const runs = objects.join();

@@ -56,9 +56,9 @@ const UNATTRIBUTABLE: ReadonlyMap<unknown, RegExp> = new Map<unknown, RegExp>([
 
 /** One mistake each: its path, and its message. */
 const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: RegExp]>> = {
-  "nothing": [undefined, "config", /expected/],
+  "nothing": [undefined, "config", /is missing/],
   "a text": ["x", "config", /expected an object/],
-  "no provider": [{}, "providers", /expected to be there/],
+  "no provider": [{}, "providers", /is missing/],
   "an empty list of providers": [{ providers: {} }, "providers", /at least one provider/],
   "a provider that is a text": [
     { providers: { a: "openai" } },
@@ -193,7 +193,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     "attribution.maxRows",
     /from 1 to 100000/,
   ],
-  "no upstream": [{ providers: { a: {} } }, "providers.a.upstream", /expected to be there/],
+  "no upstream": [{ providers: { a: {} } }, "providers.a.upstream", /is missing/],
   "no replica": [withProvider({ upstream: [] }), "providers.a.upstream", /at least one upstream/],
   "a replica twice": [
     withProvider({ upstream: ["openai", "openai"] }),
@@ -374,7 +374,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     "limits.body",
     /at most 1GB/,
   ],
-  "cors without origins": [{ providers, cors: {} }, "cors.origins", /expected to be there/],
+  "cors without origins": [{ providers, cors: {} }, "cors.origins", /is missing/],
   "cors for no origin": [
     { providers, cors: { origins: [] } },
     "cors.origins",
@@ -390,7 +390,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     "cors.maxAge",
     /at most 24h/,
   ],
-  "an admin without a port": [{ providers, admin: {} }, "admin.port", /to be there/],
+  "an admin without a port": [{ providers, admin: {} }, "admin.port", /is missing/],
   "a drain without a unit": [{ providers, drain: { delay: "5" } }, "drain.delay", /with its unit/],
   "hours of usage without a unit": [
     { providers, usage: { hours: "8" } },
@@ -412,7 +412,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a listener without a port": [
     { providers, listen: [{ hostname: "x" }] },
     "listen[0].port",
-    /to be there/,
+    /is missing/,
   ],
   "an empty hostname": [
     { providers, listen: [{ hostname: "", port: 1 }] },
@@ -422,7 +422,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "half an identity": [
     { providers, listen: [{ port: 1, tls: { cert: "x" } }] },
     "listen[0].tls.key",
-    /to be there/,
+    /is missing/,
   ],
   "keys that are no array": [{ providers, keys: 7 }, "keys", /array of keys, \{ "file"/],
   "keys in a file without a name": [{ providers, keys: { file: "" } }, "keys.file", /non-empty/],
@@ -520,7 +520,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "Sentinels without a name": [
     withRedis({ sentinel: { nodes: ["h:1"] } }),
     "redis.sentinel.name",
-    /to be there/,
+    /is missing/,
   ],
   "no Sentinels": [
     withRedis({ sentinel: { name: "m", nodes: [] } }),
@@ -627,7 +627,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     "keys[0].limits.speed",
     /unknown setting/,
   ],
-  "a key without an id": [{ providers, keys: [{ key: LONG }] }, "keys[0].id", /to be there/],
+  "a key without an id": [{ providers, keys: [{ key: LONG }] }, "keys[0].id", /is missing/],
   "an id of 65 characters": [
     withKey({ id: "k".repeat(65), key: LONG }),
     "keys[0].id",
@@ -1118,7 +1118,9 @@ describe("the configuration", () => {
           if (!(error instanceof ConfigError)) throw error;
           for (const { path, message } of error.issues) {
             assert.ok(
-              path !== "" && /^(?:expected |unknown setting(?:$|\. )|keys: )/.test(message),
+              path !== "" &&
+                /^(?:expected |is missing$|needs |can't be combined |no team is configured|unknown setting(?:$|\. )|keys: )/
+                  .test(message),
               `${path}: ${message}`,
             );
           }
@@ -1365,7 +1367,7 @@ const VARIABLES: Readonly<
   "a list": [{}, "SALLYPORT_HOSTS_MY_OWN", "a.b, c.d", "providers.my-own.hosts", {
     providers: { "my-own": { hosts: ["a.b", "c.d"] } },
   }],
-  "origins beside another setting": [
+  "origins next to another setting": [
     { cors: { maxAge: "1h" } },
     "SALLYPORT_CORS_ORIGINS",
     "https://app.example.com, http://localhost:*",
@@ -1384,16 +1386,22 @@ const VARIABLES: Readonly<
       limits: { body: "1MB", exchanges: 5 },
     },
   ],
-  "pairs beside others": [
+  "pairs next to others": [
     { providers: { a: { limits: { tokens: "1/s", requests: "1/s" } } } },
     "SALLYPORT_SHARED_LIMITS_A",
     "concurrency=2, requests=2/s",
     "providers.a.limits",
     { providers: { a: { limits: { tokens: "1/s", requests: "2/s", concurrency: 2 } } } },
   ],
-  "an address beside a token": [{ admin: { token: "x" } }, "SALLYPORT_ADMIN", "[::1]:80", "admin", {
-    admin: { token: "x", hostname: "::1", port: 80 },
-  }],
+  "an address next to a token": [
+    { admin: { token: "x" } },
+    "SALLYPORT_ADMIN",
+    "[::1]:80",
+    "admin",
+    {
+      admin: { token: "x", hostname: "::1", port: 80 },
+    },
+  ],
   "a switch": [{}, "SALLYPORT_COMBINED_KEY_A", "true", "providers.a.combinedKey", {
     providers: { a: { combinedKey: true } },
   }],
@@ -1403,7 +1411,7 @@ const VARIABLES: Readonly<
   "durable exchanges": [{}, "SALLYPORT_DURABLE_A", "on", "providers.a.durable", {
     providers: { a: { durable: {} } },
   }],
-  "durable exchanges beside others": [
+  "durable exchanges next to others": [
     { providers: { a: { durable: { keep: "1h", size: "1MB" } } } },
     "SALLYPORT_DURABLE_A",
     "keep=5m, linger=0s, retries=true",
@@ -1413,7 +1421,7 @@ const VARIABLES: Readonly<
   "recordings": [{}, "SALLYPORT_LIMITS_RECORDINGS", "1GB", "limits.recordings", {
     limits: { recordings: "1GB" },
   }],
-  "a snapshot beside Redis": [
+  "a snapshot next to Redis": [
     { keys: "redis", redis: "redis://r" },
     "SALLYPORT_KEYS_SNAPSHOT",
     "k.jsonl",
@@ -1428,7 +1436,7 @@ const VARIABLES: Readonly<
     "redis",
     { redis: { url: SECURE, timeout: "1s" } },
   ],
-  "beside a URL of Redis": [{ redis: REDIS }, "SALLYPORT_REDIS_PASSWORD", "p", "redis.password", {
+  "next to a URL of Redis": [{ redis: REDIS }, "SALLYPORT_REDIS_PASSWORD", "p", "redis.password", {
     redis: { url: REDIS, password: "p" },
   }],
   "a Cluster": [{}, "SALLYPORT_REDIS_CLUSTER", `${REDIS}, redis://h`, "redis.cluster", {

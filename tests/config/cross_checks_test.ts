@@ -130,6 +130,12 @@ const PLANS = { plans: { gold: { requests: "1/s" } } };
 const ISSUERS: Readonly<
   Record<string, [issuer: Record<string, unknown>, paths: readonly string[]]>
 > = {
+  "an issuer on this machine over http": [{ issuer: "http://127.0.0.1:1234" }, []],
+  "an issuer elsewhere over http": [{ issuer: "http://idp.example" }, ["identity[0].issuer"]],
+  "an issuer elsewhere that looks like this machine": [
+    { issuer: "http://127.0.0.1:1@idp.example" },
+    ["identity[0].issuer"],
+  ],
   "plans that no claim chooses": [PLANS, ["identity[0]"]],
   "plans with a claim": [{ ...PLANS, claims: { limits: "plan" } }, []],
   "tokens that are accepted nowhere": [{ callers: false }, ["identity[0]"]],

@@ -29,19 +29,19 @@ const MISTAKES: Readonly<Record<string, [egress: unknown, path: string, says: Re
   "two routes": [
     { proxy: PROXY, fromEnvironment: true },
     "egress.fromEnvironment",
-    /no proxy together with it/,
+    /can't be combined with proxy/,
   ],
   "credentials of nothing": [
     { credentials: "f" },
     "egress.credentials",
-    /a proxy together with it/,
+    /needs proxy or fromEnvironment/,
   ],
   "credentials twice": [
     { proxy: PROXY, credentials: "f" },
     "egress.credentials",
     /expected them once/,
   ],
-  "no authority": [{ caOnly: true }, "egress.caOnly", /expected ca/],
+  "no authority": [{ caOnly: true }, "egress.caOnly", /needs ca/],
   "a certificate alone": [{ cert: "c" }, "egress.key", /together with cert/],
   "a key alone": [{ key: "k" }, "egress.cert", /together with key/],
   "an unknown setting": [{ proxies: "x" }, "egress.proxies", /unknown setting/],

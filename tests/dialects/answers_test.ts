@@ -8,7 +8,7 @@ import { ANTHROPIC } from "../../src/dialects/anthropic.ts";
 import { type Dialect, MAX_KEPT_BYTES } from "../../src/dialects/dialect.ts";
 import { OPAQUE, PLAIN_TEXT } from "../../src/dialects/opaque.ts";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
-import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
+import { OPENAI_MEDIA } from "../../src/dialects/openai_media.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
 import { type ErrorCode, ERRORS } from "../../src/errors/codes.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
@@ -73,15 +73,23 @@ const ANSWERS: Readonly<
     reasoning: 3,
   }],
   "a response in the background": [OPENAI_RESPONSES, { ...FINAL_RESPONSE, usage: null }, undefined],
-  "images": [OPENAI_EVENTS, IMAGES, {
+  "images": [OPENAI_MEDIA, IMAGES, {
     ...{ total: 110, input: 10, output: 100 },
     parts: [{ classes: { input: 10, outputImage: 100 }, tariff: { context: 10 } }],
   }],
-  "images without usage": [OPENAI_EVENTS, { created: 1, data: [] }, undefined],
+  "images without usage": [OPENAI_MEDIA, { created: 1, data: [] }, undefined],
   "a transcription by the second": [
-    OPENAI_EVENTS,
+    OPENAI_MEDIA,
     { text: "Hello", usage: { type: "duration", seconds: 3 } },
     { total: 0, parts: [{ classes: { audioMs: 3000 }, tariff: { context: 0 } }] },
+  ],
+  "a transcription with its cost": [
+    OPENAI_MEDIA,
+    { text: "Hello", usage: { type: "duration", seconds: 3, cost: 0.0001 } },
+    {
+      ...{ total: 0, statedCost: "0.0001" },
+      parts: [{ classes: { audioMs: 3000 }, tariff: { context: 0 } }],
+    },
   ],
   "a message": [ANTHROPIC, FINAL_MESSAGE, MESSAGE_USAGE],
   "a message with iterations": [ANTHROPIC, ITERATED, MESSAGE_USAGE],
@@ -114,13 +122,15 @@ describe("a plain answer", () => {
       for (const space of [0, 2]) {
         const bytes = Buffer.from(JSON.stringify(answer, null, space));
         assert.deepEqual(dialect.readUsage(bytes), usage);
-        const long = JSON.stringify(
-          { padding: "x".repeat(2 * MAX_KEPT_BYTES), ...(answer as object) },
-          null,
-          space,
-        );
+        const padding = { padding: "x".repeat(2 * MAX_KEPT_BYTES) };
+        const toLong = (long: object) => Buffer.from(JSON.stringify(long, null, space));
         for (
-          const [content, size] of [[bytes, 1], [bytes, 1000], [Buffer.from(long), 1000]] as const
+          const [content, size] of [
+            [bytes, 1],
+            [bytes, 1000],
+            [toLong({ ...padding, ...(answer as object) }), 1000],
+            [toLong({ ...(answer as object), ...padding }), 1000],
+          ] as const
         ) {
           const meter = dialect.createMeter();
           for (let at = 0; at < content.length; at += size) {
@@ -303,7 +313,7 @@ describe("the body of an error", () => {
 
   it("is OpenAI's for all others", () => {
     const error = new GatewayError("model_not_allowed");
-    for (const dialect of [OPENAI_CHAT, OPENAI_RESPONSES, OPENAI_EVENTS, OPAQUE]) {
+    for (const dialect of [OPENAI_CHAT, OPENAI_RESPONSES, OPENAI_MEDIA, OPAQUE]) {
       assert.deepEqual(JSON.parse(dialect.toErrorBody(error)), {
         error: {
           message: error.message,

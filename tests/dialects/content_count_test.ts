@@ -11,7 +11,7 @@ import { ANTHROPIC } from "../../src/dialects/anthropic.ts";
 import { type Dialect, MAX_KEPT_BYTES } from "../../src/dialects/dialect.ts";
 import { OPAQUE } from "../../src/dialects/opaque.ts";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
-import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
+import { OPENAI_MEDIA } from "../../src/dialects/openai_media.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
 import { it } from "../support/cases.ts";
 import {
@@ -155,7 +155,7 @@ const FORMS: Readonly<Record<string, [dialect: Dialect, write: (text: string) =>
     (text) => toDelta({ type: "input_json_delta", partial_json: text }),
   ],
   "a delta of a transcript": [
-    OPENAI_EVENTS,
+    OPENAI_MEDIA,
     (delta) => toEvent({ type: "transcript.text.delta", delta } as TypedEvent),
   ],
 };
@@ -225,7 +225,7 @@ describe("the tokens of a stream without stated usage", () => {
       [OPENAI_CHAT, ": OPENROUTER PROCESSING\n\ndata: [DONE]\n\n"],
       [ANTHROPIC, toStream(MESSAGE_EVENTS.filter(({ type }) => type !== "content_block_delta"))],
       [OPENAI_RESPONSES, toStream(responseEvents().filter(({ type }) => !type.endsWith(".delta")))],
-      [OPENAI_EVENTS, toStream(TRANSCRIPT_EVENTS.slice(1))],
+      [OPENAI_MEDIA, toStream(TRANSCRIPT_EVENTS.slice(1))],
     ];
     for (const [dialect, text] of silent) {
       assert.equal(count(dialect, text), 0, text);
@@ -261,12 +261,12 @@ describe("the tokens of a stream without stated usage", () => {
     const media = "iVBO".repeat(50_000);
     const image = { type: "image_generation.partial_image", b64_json: media };
     const speech = { type: "speech.audio.delta", audio: media };
-    for (const event of [image, speech]) assert.equal(count(OPENAI_EVENTS, toEvent(event)), 98);
+    for (const event of [image, speech]) assert.equal(count(OPENAI_MEDIA, toEvent(event)), 98);
     assert.equal(
       count(OPENAI_CHAT, toChunk({ audio: { id: "audio_1", data: "iVBO".repeat(2000) } })),
       4,
     );
-    assert.equal(count(OPENAI_EVENTS, toStream(SPEECH_EVENTS)), 2);
+    assert.equal(count(OPENAI_MEDIA, toStream(SPEECH_EVENTS)), 2);
   });
 
   it("are counted by bytes if the interface is unknown", () => {
@@ -310,7 +310,7 @@ const ANSWERS: Readonly<Record<string, [dialect: Dialect, answer: object, tokens
     },
     4,
   ],
-  "an image": [OPENAI_EVENTS, { data: [{ b64_json: "iVBO".repeat(1024) }] }, 2],
+  "an image": [OPENAI_MEDIA, { data: [{ b64_json: "iVBO".repeat(1024) }] }, 2],
 };
 
 describe("the tokens of a plain answer without stated usage", () => {
@@ -331,7 +331,7 @@ describe("the tokens of a plain answer without stated usage", () => {
 
   it("are counted by its length if it is not JSON, or if the interface is unknown", () => {
     const text = Buffer.from("Hello, this is a transcript.");
-    for (const dialect of [OPENAI_EVENTS, OPAQUE]) {
+    for (const dialect of [OPENAI_MEDIA, OPAQUE]) {
       assert.deepEqual([dialect.countOutput(text), inPieces(dialect, text)], [7, 7]);
       assert.equal(dialect.countOutput(new Uint8Array()), 0);
     }

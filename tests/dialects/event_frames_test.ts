@@ -65,11 +65,16 @@ describe("frames", () => {
     }));
   });
 
-  it("that are too large are passed over, and the next one is read", () => {
+  it("that are too large are read without their payload, and the next one is read whole", () => {
     const [large, small] = [frame(new Uint8Array(200_000)), frame(Uint8Array.of(1))];
-    const { frames, isAtBoundary } = read([large.slice(0, 5), large.slice(5), small]);
-    assert.deepEqual(frames.map(({ payload }) => [...payload]), [[1]]);
-    assert.ok(isAtBoundary);
+    for (const at of [1, 11, 12, 30, 199_999]) {
+      const { frames, isAtBoundary } = read([large.slice(0, at), large.slice(at), small]);
+      assert.deepEqual(frames.map(({ payload }) => [...payload]), [[], [1]]);
+      assert.ok(frames.every(({ headers }) => headers.get(":event-type") === "metadata"));
+      assert.ok(isAtBoundary);
+    }
+    large.fill(0xff, 4, 8); // no headers can be as long
+    assert.equal(read([large, small]).isAtBoundary, false);
   });
 
   it("that are damaged never end a stream", () => {

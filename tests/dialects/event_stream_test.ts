@@ -221,7 +221,7 @@ const CASES: Readonly<
   "an error that is talked about": ['data: {"delta":{"error":{"x":"\\"error\\":1"}}}\n\n', {
     payloadCount: 1,
   }],
-  "an error beside choices": [
+  "an error next to choices": [
     'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":null}],"error":{"code":502}}\n\n',
     { payloadCount: 1, hasError: true },
   ],
@@ -409,6 +409,8 @@ describe("the scanner of events", () => {
       "": "",
       [chunk("a")]: "",
       "data: x\n": "\n",
+      "data: x\r\n": "\n",
+      "data: x\r": "\n\n",
       "data: x": "\n\n",
       ":c\n": "",
     };

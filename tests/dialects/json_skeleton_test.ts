@@ -45,6 +45,7 @@ const count = fc.nat(1_000_000);
 const text = fc.oneof(
   fc.string({ unit: "binary", maxLength: 200 }),
   fc.constantFrom('"', "\\", '\\"', '"error":1', "\n{[", "x".repeat(300)),
+  fc.constantFrom(`${"x".repeat(150)}"\\"${"x".repeat(150)}`, '"\\'.repeat(200)),
 );
 const extra = fc.oneof(
   fc.jsonValue({ maxDepth: 9 }),

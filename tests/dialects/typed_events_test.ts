@@ -9,7 +9,7 @@ import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { ANTHROPIC } from "../../src/dialects/anthropic.ts";
 import { type Dialect, MAX_KEPT_BYTES, type StreamScanner } from "../../src/dialects/dialect.ts";
-import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
+import { OPENAI_MEDIA } from "../../src/dialects/openai_media.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { TokenUsage } from "../../src/exchange/billing.ts";
@@ -75,23 +75,23 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
     hasError: true,
   },
   "an image": {
-    dialect: OPENAI_EVENTS,
+    dialect: OPENAI_MEDIA,
     events: IMAGE_EVENTS,
     usage: IMAGE_USAGE,
   },
   "three images": {
-    dialect: OPENAI_EVENTS,
+    dialect: OPENAI_MEDIA,
     choices: 3,
     events: [...IMAGE_EVENTS, ...IMAGE_EVENTS, ...IMAGE_EVENTS],
     usage: { total: 330, input: 30, output: 300, parts: [IMAGE_PART, IMAGE_PART, IMAGE_PART] },
   },
   "an edited image": {
-    dialect: OPENAI_EVENTS,
+    dialect: OPENAI_MEDIA,
     events: EDIT_EVENTS,
     usage: IMAGE_USAGE,
   },
   "speech": {
-    dialect: OPENAI_EVENTS,
+    dialect: OPENAI_MEDIA,
     events: SPEECH_EVENTS,
     usage: {
       ...{ total: 115, input: 14, output: 101 },
@@ -99,7 +99,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
     },
   },
   "a transcript": {
-    dialect: OPENAI_EVENTS,
+    dialect: OPENAI_MEDIA,
     events: TRANSCRIPT_EVENTS,
     usage: { total: 16, input: 14, output: 2 },
   },
@@ -158,7 +158,7 @@ const FORMS: Readonly<Record<string, (events: readonly TypedEvent[]) => string>>
       const lines = JSON.stringify(event, null, 1).split("\n").map((line) => `data: ${line}\n`);
       return `event: ${event.type}\n${lines.join("")}\n`;
     }).join(""),
-  "beside comments and pings": (events) =>
+  "next to comments and pings": (events) =>
     events.map((event) => `: quiet\n\n${toEvent(event)}${toEvent({ type: "ping" })}`).join(""),
   "before [DONE]": (events) => `${toStream(events)}data: [DONE]\n\n`,
 };
@@ -220,9 +220,9 @@ describe("a stream of typed events", () => {
 
   it("waits for the requested number of images", () => {
     const two = Buffer.from(toStream([...IMAGE_EVENTS, ...IMAGE_EVENTS]));
-    assert.equal(scan({ dialect: OPENAI_EVENTS, choices: 3 }, two).isComplete, false);
-    assert.equal(scan({ dialect: OPENAI_EVENTS, choices: 2 }, two).isComplete, true);
-    assert.equal(scan({ dialect: OPENAI_EVENTS }, two).isComplete, true);
+    assert.equal(scan({ dialect: OPENAI_MEDIA, choices: 3 }, two).isComplete, false);
+    assert.equal(scan({ dialect: OPENAI_MEDIA, choices: 2 }, two).isComplete, true);
+    assert.equal(scan({ dialect: OPENAI_MEDIA }, two).isComplete, true);
   });
 
   it("yields the tokens so far", () => {
@@ -238,7 +238,7 @@ describe("a stream of typed events", () => {
       }],
     });
     const image = Buffer.from(toStream(IMAGE_EVENTS));
-    assert.equal(scan({ dialect: OPENAI_EVENTS, choices: 2 }, image).usage?.total, 110);
+    assert.equal(scan({ dialect: OPENAI_MEDIA, choices: 2 }, image).usage?.total, 110);
     assert.equal(
       scan({ dialect: OPENAI_RESPONSES }, Buffer.from(toStream(responseEvents().slice(0, -1))))
         .usage,
@@ -297,7 +297,7 @@ describe("a stream of typed events", () => {
 
   it("writes the error event in the form of the interface", () => {
     const error = { message: CUT.message, type: "upstream_error", param: null, code: CUT.code };
-    assert.deepEqual(errorDataOf(OPENAI_EVENTS.createScanner(1)), { error });
+    assert.deepEqual(errorDataOf(OPENAI_MEDIA.createScanner(1)), { error });
     assert.deepEqual(errorDataOf(ANTHROPIC.createScanner(1)), {
       type: "error",
       error: { ...error, type: "api_error", details: { error_code: CUT.code } },
@@ -322,10 +322,10 @@ const OWN_ERRORS: Readonly<Record<string, [dialect: Dialect, text: string]>> = {
     OPENAI_RESPONSES,
     'data: {"sequence_number":3,"type":"error"}\n\n',
   ],
-  "of an image": [OPENAI_EVENTS, 'event: error\ndata: {"error":{"message":"no"}}\n\n'],
-  "without a name and a type": [OPENAI_EVENTS, 'data: {"error":{"message":"no"}}\n\n'],
+  "of an image": [OPENAI_MEDIA, 'event: error\ndata: {"error":{"message":"no"}}\n\n'],
+  "without a name and a type": [OPENAI_MEDIA, 'data: {"error":{"message":"no"}}\n\n'],
   "in an event of another name": [
-    OPENAI_EVENTS,
+    OPENAI_MEDIA,
     'event: message\ndata: {"a":1,"error":{"message":"no"}}\n\n',
   ],
   "of a message": [
@@ -364,10 +364,10 @@ describe("an error of the provider's own", () => {
   });
 });
 
-const DIALECTS = { ANTHROPIC, OPENAI_EVENTS, OPENAI_RESPONSES } as const;
+const DIALECTS = { ANTHROPIC, OPENAI_MEDIA, OPENAI_RESPONSES } as const;
 const ENDS: Readonly<Record<keyof typeof DIALECTS, readonly string[]>> = {
   ANTHROPIC: ["message_stop"],
-  OPENAI_EVENTS: [
+  OPENAI_MEDIA: [
     "image_generation.completed",
     "image_edit.completed",
     "speech.audio.done",
@@ -519,10 +519,10 @@ describe("an event of several megabytes", () => {
       const events = IMAGE_EVENTS.map((event) => ({ ...event, b64_json: base64 }));
       const bytes = Buffer.from(write(events));
       for (const size of [7001, MAX_KEPT_BYTES, bytes.length]) {
-        const { isComplete, usage } = scan({ dialect: OPENAI_EVENTS }, ...piecesOf(bytes, size));
+        const { isComplete, usage } = scan({ dialect: OPENAI_MEDIA }, ...piecesOf(bytes, size));
         assert.deepEqual([isComplete, usage], [true, IMAGE_USAGE]);
       }
-      const cut = scan({ dialect: OPENAI_EVENTS }, bytes.subarray(0, bytes.length >> 1));
+      const cut = scan({ dialect: OPENAI_MEDIA }, bytes.subarray(0, bytes.length >> 1));
       assert.equal(cut.isComplete, false);
     });
   }

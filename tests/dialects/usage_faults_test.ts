@@ -4,13 +4,16 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import { ANTHROPIC } from "../../src/dialects/anthropic.ts";
+import { BEDROCK } from "../../src/dialects/bedrock.ts";
 import { type Dialect, MAX_KEPT_BYTES } from "../../src/dialects/dialect.ts";
+import { GEMINI } from "../../src/dialects/gemini.ts";
 import { OPAQUE } from "../../src/dialects/opaque.ts";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
-import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
+import { OPENAI_MEDIA } from "../../src/dialects/openai_media.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
 import { toDecimal } from "../../src/dialects/stated_cost.ts";
 import { type ClassAmounts, partsOf, type TokenUsage } from "../../src/exchange/billing.ts";
+import { frame } from "../support/aws_frames.ts";
 
 const read = (dialect: Dialect, answer: unknown): TokenUsage =>
   dialect.readUsage(Buffer.from(JSON.stringify(answer))) ?? assert.fail("no usage");
@@ -170,11 +173,13 @@ describe("a plain answer of more than 64 kB", () => {
     const long = meter(OPENAI_CHAT, { choices, usage: tokens, service_tier: "priority" });
     assert.equal(long.parts?.[0]?.tariff.tier, "priority");
     const data = [{ b64_json: LONG_TEXT }, { b64_json: LONG_TEXT }];
-    assert.deepEqual(classesOf(meter(OPENAI_EVENTS, { created: 1, data })), [{ images: 2 }]);
+    assert.deepEqual(classesOf(meter(OPENAI_MEDIA, { created: 1, data })), [{ images: 2 }]);
   });
 
-  it("has no cheap tier if its end names several", () => {
+  it("has no cheap tier if only its end is kept, and names several", () => {
+    const fields = Array.from({ length: 10_000 }, (_, index) => [`field_${index}`, index]);
     const answer = {
+      ...Object.fromEntries(fields),
       choices: [{ message: { content: LONG_TEXT } }],
       usage: { prompt_tokens: 10, completion_tokens: 5 },
       service_tier: "priority",
@@ -182,6 +187,114 @@ describe("a plain answer of more than 64 kB", () => {
     };
     assert.equal(meter(OPENAI_CHAT, answer).parts?.[0]?.tariff.tier, "several");
   });
+});
+
+describe("usage of Bedrock", () => {
+  it("has the written tokens that only details state", () => {
+    const details = [{ ttl: "5m", inputTokens: 300 }, { ttl: "1h", inputTokens: 700 }];
+    const usage = { inputTokens: 10, outputTokens: 5, cacheDetails: details };
+    assert.deepEqual(classesOf(read(BEDROCK, { usage })), [
+      { input: 10, cacheWrite: 300, cacheWriteLong: 700, output: 5 },
+    ]);
+  });
+
+  it("divides the cache writes in a stream of Claude as its first event does", () => {
+    const metrics = {
+      inputTokenCount: 10,
+      outputTokenCount: 50,
+      cacheReadInputTokenCount: 20,
+      cacheWriteInputTokenCount: 3000,
+    };
+    const written = { ephemeral_5m_input_tokens: 0, ephemeral_1h_input_tokens: 3000 };
+    const events = [
+      {
+        type: "message_start",
+        message: {
+          usage: {
+            input_tokens: 10,
+            cache_read_input_tokens: 20,
+            cache_creation_input_tokens: 3000,
+            cache_creation: written,
+            output_tokens: 1,
+          },
+        },
+      },
+      { type: "content_block_delta", delta: { text: "message_start" } },
+      { type: "message_delta", usage: { output_tokens: 50 } },
+      { type: "message_stop", "amazon-bedrock-invocationMetrics": metrics },
+    ];
+    const classesAfter = (sent: readonly unknown[]) => {
+      const scanner = BEDROCK.createScanner(1);
+      for (const event of sent) {
+        scanner.push(frame("chunk", { bytes: btoa(JSON.stringify(event)) }));
+      }
+      return classesOf(scanner.usage ?? assert.fail("no usage"));
+    };
+    const common = { input: 10, cacheRead: 20, output: 50 };
+    assert.deepEqual(classesAfter(events), [{ ...common, cacheWriteLong: 3000 }]);
+    assert.deepEqual(classesAfter(events.slice(-1)), [{ ...common, cacheWrite: 3000 }]);
+  });
+});
+
+describe("usage of a message in a stream", () => {
+  it("keeps its input if a later event states 0", () => {
+    const scanner = ANTHROPIC.createScanner(1);
+    const send = (event: unknown) =>
+      scanner.push(Buffer.from(`data: ${JSON.stringify(event)}\n\n`));
+    send({ type: "message_start", message: { usage: { input_tokens: 100, output_tokens: 1 } } });
+    send({ type: "message_delta", usage: { input_tokens: 0, output_tokens: 7 } });
+    assert.deepEqual(classesOf(scanner.usage ?? assert.fail("no usage")), [
+      { input: 100, output: 7 },
+    ]);
+  });
+
+  it("keeps the time for which its input was written to the cache if a later event states 0", () => {
+    const scanner = ANTHROPIC.createScanner(1);
+    const send = (type: string, written: number, output_tokens: number) => {
+      const cache_creation = { ephemeral_5m_input_tokens: 0, ephemeral_1h_input_tokens: written };
+      const input = { input_tokens: 0, cache_creation_input_tokens: written, cache_creation };
+      const usage = { ...input, output_tokens };
+      scanner.push(Buffer.from(`data: ${JSON.stringify({ type, message: { usage }, usage })}\n\n`));
+    };
+    send("message_start", 3000, 1);
+    send("message_delta", 0, 7);
+    assert.deepEqual(classesOf(scanner.usage ?? assert.fail("no usage")), [
+      { cacheWriteLong: 3000, output: 7 },
+    ]);
+  });
+});
+
+describe("searches of Gemini", () => {
+  const searching = {
+    candidates: [{ groundingMetadata: { webSearchQueries: ["a", "b", "a"] } }],
+    usageMetadata: { promptTokenCount: 1, candidatesTokenCount: 1, totalTokenCount: 2 },
+  };
+  /** Model of the call, model that the answer names, and the searches that count. */
+  const MODELS = [
+    ["gemini-3-pro", undefined, 2],
+    ["gemini-3-pro", "", 2],
+    ["gemini-2.5-flash", undefined, 1],
+    ["gemini-2.5-flash", "gemini-3-pro", 2],
+    ["gemini-3-pro", "gemini-2.5-flash", 1],
+    [undefined, undefined, 1],
+  ] as const;
+  for (const [name, dialect] of Object.entries({ GEMINI, OPAQUE })) {
+    it(`count by the model of the call, if the answer names none: ${name}`, () => {
+      for (const [model, modelVersion, expected] of MODELS) {
+        const json = JSON.stringify({
+          ...searching,
+          ...(modelVersion !== undefined && { modelVersion }),
+        });
+        const meter = dialect.createMeter(model);
+        meter.push(Buffer.from(json));
+        const scanner = dialect.createScanner(1, model);
+        scanner.push(Buffer.from(`data: ${json}\n\n`));
+        const usages = [dialect.readUsage(Buffer.from(json), model), meter.usage, scanner.usage];
+        const searches = usages.map((usage) => usage?.parts?.[0]?.classes.webSearches);
+        assert.deepEqual(searches, [expected, expected, expected], `${model} ${modelVersion}`);
+      }
+    });
+  }
 });
 
 describe("an answer of an unknown interface", () => {

@@ -167,7 +167,7 @@ export function fateOf({ page, line, language, text, before }: Block): Fate {
   if (language === "sh") return "run by a shell";
   if (["js", "ts"].includes(language)) return "run as a module";
   throw new Error(
-    `${where}: nobody runs a block in ${
+    `${where}: no command runs a block in ${
       language || "no language"
     }. Output is \`text\`; a file stands in examples/ or ` +
       `ops/ as it stands here; and what can't be run says "not tested" in its first line or in the line before it`,

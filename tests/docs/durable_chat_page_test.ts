@@ -9,8 +9,7 @@ import type { AddressInfo } from "node:net";
 import { getRequestListener } from "@hono/node-server";
 import { afterAll, beforeAll } from "@std/testing/bdd";
 import { build } from "esbuild";
-import type { Browser } from "playwright-core";
-import { openPage, startBrowser } from "../support/browser.ts";
+import { openPage } from "../support/browser.ts";
 import { startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { chunk, type Provider, startProvider } from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
@@ -26,7 +25,7 @@ async function bundlePage(): Promise<string> {
     language === "tsx"
   );
   const [page, ...others] = blocks;
-  assert.deepEqual(others, [], "each page for browsers needs a test of its own");
+  assert.deepEqual(others, [], "each page for browsers needs its own test");
   const { outputFiles: [file] } = await build({
     stdin: {
       contents: page?.text ?? assert.fail("no page of a chat"),
@@ -72,7 +71,6 @@ async function startSite(under: UnderTest) {
 }
 
 needs(["chromium-headless-shell"]).describe("useChat in a browser", () => {
-  let browser: Browser;
   let provider: Provider;
   let under: UnderTest;
   let site: Awaited<ReturnType<typeof startSite>>;
@@ -85,11 +83,9 @@ needs(["chromium-headless-shell"]).describe("useChat in a browser", () => {
     });
     under = await startUnderTest({ upstreams: { a: provider.url }, provider: { durable: {} } });
     site = await startSite(under);
-    browser = await startBrowser();
   });
   afterAll(async () => {
     held?.end();
-    await browser.close();
     await site.close();
     await under.close();
     await provider.close();
@@ -98,7 +94,7 @@ needs(["chromium-headless-shell"]).describe("useChat in a browser", () => {
   needs(["chromium-headless-shell"]).it(
     "resumes an answer after a reload: all of it is there, and the provider was called once",
     async () => {
-      const watched = await openPage(browser);
+      const watched = await openPage();
       const { page } = watched;
       const shows = (...texts: string[]) =>
         page.waitForFunction(

@@ -21,7 +21,7 @@ import { toSlug } from "../../scripts/site/links.ts";
 import { ConfigError } from "../../src/config/config.ts";
 import { VARIABLES } from "../../src/config/environment.ts";
 import { loadConfig } from "../../src/serve/load_config.ts";
-import { CASES } from "../support/error_cases.ts";
+import { CASES, IN_STREAM as PROVOKED_IN_STREAM } from "../support/error_cases.ts";
 import { makeFolder } from "../support/program.ts";
 import { PAGES } from "./blocks.ts";
 
@@ -186,6 +186,7 @@ describe("the table of settings", () => {
 describe("the table of errors", () => {
   it("separates errors that end a stream from errors before an answer", () => {
     const page = readFileSync("docs/streaming.md", "utf8");
+    assert.deepEqual(PROVOKED_IN_STREAM.filter((code) => !IN_STREAM.includes(code)), []);
     for (const code of IN_STREAM) {
       assert.ok(page.includes(`\`${code}\``), `docs/streaming.md does not name ${code}`);
     }

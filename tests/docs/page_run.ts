@@ -1,7 +1,7 @@
 /**
- * A page's blocks, run in order in a new folder: a copy of the checkout with the build, a
- * `gateway.jsonc`, a certificate unless the page makes one, and a stand-in for every provider.
- * Ports are replaced by free ones.
+ * A page's blocks, run in order in a new folder: links to the checkout with the build, or a
+ * copy if the page builds; a `gateway.jsonc`, a certificate unless the page makes one, and a
+ * stand-in for every provider. Ports are replaced by free ones.
  *
  * - `sh`: a shell that stops at the first failure, and passes its variables to the next block.
  *   `serve` keeps running until the next `serve`. If none runs and a block calls the gateway's
@@ -18,6 +18,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync
 import { join, resolve } from "node:path";
 import process from "node:process";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
+import { runCommand } from "../support/command.ts";
 import { freePort } from "../support/free_port.ts";
 import { makeFolder } from "../support/program.ts";
 import { COMPLETION, type Provider } from "../support/provider.ts";
@@ -31,13 +32,10 @@ import {
   writePrograms,
 } from "./stage.ts";
 
+/** Folders of the checkout that are linked to a page's folder, or copied if the page builds there. */
+const FOLDERS: readonly string[] = ["dist", "examples", "ops", "scripts", "src"];
 /** Files of the checkout that are copied to a page's folder. */
 const COPIED: readonly string[] = [
-  "dist",
-  "examples",
-  "ops",
-  "scripts",
-  "src",
   "LICENSE",
   "README.md",
   "deno.json",
@@ -50,7 +48,7 @@ const COPIED: readonly string[] = [
 const PORTS = /\b(?:3000|4318|8000|8080|878[789]|8790)\b/g;
 const COLLECTOR = "4318";
 /** A block that runs longer is stuck. Milliseconds. */
-const BLOCK_MS = 30_000;
+const BLOCK_MS = 120_000;
 
 /** Functions and wrappers that blocks can use. */
 const PRELUDE = `
@@ -66,7 +64,7 @@ serve_beside() {
   "$@" >.served 2>&1 &
   set +m
   echo $! >.server
-  for _ in $(seq 400); do
+  for _ in $(seq 1200); do
     if grep -q 'listening on' .served; then return 0; fi
     if ! kill -0 "$(cat .server)" 2>/dev/null; then break; fi
     sleep 0.05
@@ -109,8 +107,11 @@ export class PageRun {
    * up the trust.
    */
   readonly #hasCertificate: boolean;
+  /** True if the page writes to folders of the checkout. */
+  readonly #isBuilding: boolean;
 
-  private constructor(hasCertificate: boolean) {
+  private constructor(hasCertificate: boolean, isBuilding: boolean) {
+    this.#isBuilding = isBuilding;
     this.#hasCertificate = hasCertificate;
     this.#home = join(this.#folder.path, "page");
     this.#path = `${join(this.#folder.path, "bin")}:${process.env.PATH}`;
@@ -123,7 +124,8 @@ export class PageRun {
    */
   static async open(blocks: readonly Block[] = []): Promise<PageRun> {
     const isOwn = blocks.some(({ text }) => /\bcertificate b\b/.test(text));
-    const run = new PageRun(!isOwn);
+    const isBuilding = blocks.some(({ text }) => /\bnpm run\b/.test(text));
+    const run = new PageRun(!isOwn, isBuilding);
     run.#provider = await startStandIn();
     run.#ports.set(COLLECTOR, new URL(run.#provider.url).port);
     run.#copy();
@@ -144,8 +146,12 @@ export class PageRun {
   #copy(): void {
     mkdirSync(this.#home);
     const filter = (path: string) => !isBuilt(path);
-    for (const name of COPIED) cpSync(name, join(this.#home, name), { recursive: true, filter });
-    symlinkSync(resolve("node_modules"), join(this.#home, "node_modules"));
+    const copied = this.#isBuilding ? [...FOLDERS, ...COPIED] : COPIED;
+    for (const name of copied) cpSync(name, join(this.#home, name), { recursive: true, filter });
+    const linked = this.#isBuilding ? [] : FOLDERS;
+    for (const name of ["node_modules", ...linked]) {
+      symlinkSync(resolve(name), join(this.#home, name));
+    }
     // Node and Bun find the package of this folder by its name; for Deno, a user installs it
     // elsewhere.
     const manifest = JSON.parse(readFileSync("deno.json", "utf8"));
@@ -221,19 +227,35 @@ export class PageRun {
     const file = join(this.#home, "checked.jsonc");
     writeFileSync(file, isWhole ? text : `{ ${provider}\n${text}\n}`);
     // The parts that a complete configuration would have: a key, and a file of keys.
-    const keys = text.includes('"keys"') ? "" : "SALLYPORT_KEYS=0123456789-secret-key ";
-    if (/"keys": \{ "file"/.test(text)) {
-      await this.#shell("sallyport keys create --config checked.jsonc >/dev/null");
-    }
-    await this.#shell(`${keys}sallyport check --config checked.jsonc`);
+    const keys = text.includes('"keys"') ? {} : { SALLYPORT_KEYS: "0123456789-secret-key" };
+    if (/"keys": \{ "file"/.test(text)) await this.#command(["keys", "create"]);
+    await this.#command(["check"], keys);
     if (text.startsWith("// gateway.jsonc")) await this.#configure(text);
+  }
+
+  /** Runs a command with the checked configuration and the variables of the earlier blocks. */
+  async #command(args: readonly string[], more: Record<string, string> = {}): Promise<void> {
+    const file = join(this.#home, ".environment");
+    const lines = existsSync(file) ? readFileSync(file, "utf8").split("\0").filter(Boolean) : [];
+    const variables = lines.map((line) => [
+      line.slice(0, line.indexOf("=")),
+      line.slice(line.indexOf("=") + 1),
+    ]);
+    const { status, stdout, stderr } = await runCommand(
+      [...args, "--config", "checked.jsonc"],
+      {
+        cwd: this.#home,
+        env: { ...this.#environment(), ...Object.fromEntries(variables), ...more },
+      },
+    );
+    assert.equal(status, 0, stdout + stderr);
   }
 
   /** @param block Must run without a failure; servers that it starts keep running */
   async runShell({ text }: Block): Promise<void> {
     const commands = toCommands(await this.#ports.replaceIn(text)).map(toServing);
     if (!commands.some((command) => command.startsWith("serve_beside"))) await this.#serveFor(text);
-    await this.#shell(`${commands.join("\n")}\nexport -p >.variables`);
+    await this.#shell(`${commands.join("\n")}\nexport -p >.variables\nenv -0 >.environment`);
   }
 
   /** @param block A module that must end without a failure, or answer calls */
@@ -295,7 +317,7 @@ export class PageRun {
     };
     const served = () => readFileSync(join(this.#home, ".served"), "utf8");
     try {
-      await until(call, "the gateway answers in what the block serves", 10_000);
+      await until(call, "the gateway answers in what the block serves");
     } catch (error) {
       assert.fail(`${error}\n${served()}`);
     }

@@ -3,6 +3,7 @@
  * its look in Chromium at three widths, light and dark.
  */
 // runtimes: once
+// long: it builds the site and opens each page
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, globSync, readFileSync } from "node:fs";
@@ -13,10 +14,9 @@ import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { fromMarkdown } from "mdast-util-from-markdown";
 import { gfmFromMarkdown } from "mdast-util-gfm";
 import { gfm } from "micromark-extension-gfm";
-import type { Browser } from "playwright-core";
 import { SCHEMES, WIDTHS } from "../../scripts/site/pictures.ts";
 import { serveSite, type SiteServer } from "../../scripts/site/serve.ts";
-import { findBarriers, openPage, overflowOf, startBrowser } from "../support/browser.ts";
+import { findBarriers, openPage, overflowOf } from "../support/browser.ts";
 import { needs } from "../support/requires.ts";
 
 const SITE = "dist/site";
@@ -133,18 +133,14 @@ describe("the site", () => {
 });
 
 needs(["chromium-headless-shell"]).describe("the site in a browser", () => {
-  let browser: Browser;
   let server: SiteServer;
   beforeAll(async () => {
-    [browser, server] = await Promise.all([startBrowser(), serveSite(SITE)]);
+    server = await serveSite(SITE);
   });
-  afterAll(async () => {
-    await browser.close();
-    server.close();
-  });
+  afterAll(() => server.close());
 
   it("shows the text of each page unchanged", async () => {
-    const { page, close } = await openPage(browser);
+    const { page, close } = await openPage();
     await page.goto(server.url);
     const texts = await page.evaluate(async (addresses) => {
       const parser = new DOMParser();
@@ -163,7 +159,7 @@ needs(["chromium-headless-shell"]).describe("the site in a browser", () => {
 
   it("needs no scrolling to the side", async () => {
     // Without scripts it needs less time, and the pages are complete.
-    const { page, assertClean, close } = await openPage(browser, { javaScriptEnabled: false });
+    const { page, assertClean, close } = await openPage({ javaScriptEnabled: false });
     for (const name of PAGES) {
       await page.goto(server.url + toAddress(name));
       for (const width of WIDTHS) {
@@ -178,7 +174,7 @@ needs(["chromium-headless-shell"]).describe("the site in a browser", () => {
   for (const width of WIDTHS) {
     for (const colorScheme of SCHEMES) {
       it(`has a menu and a search at ${width} pixels, ${colorScheme}`, async () => {
-        const { page, assertClean, close } = await openPage(browser, {
+        const { page, assertClean, close } = await openPage({
           viewport: { width, height: 800 },
           colorScheme,
         });
@@ -203,7 +199,7 @@ needs(["chromium-headless-shell"]).describe("the site in a browser", () => {
 
   for (const colorScheme of SCHEMES) {
     it(`can be read by everyone, ${colorScheme}`, async () => {
-      const { page, close } = await openPage(browser, { colorScheme });
+      const { page, close } = await openPage({ colorScheme });
       await page.goto(`${server.url}/tasks/rotate-a-key.html`);
       const barriers = await findBarriers(page);
       // The search button shows its key too: its name is "Search", and its text is "Search K".
@@ -214,7 +210,7 @@ needs(["chromium-headless-shell"]).describe("the site in a browser", () => {
   }
 
   it("shows the pictures of the theme that the reader chooses", async () => {
-    const { page, close } = await openPage(browser, { viewport: { width: 1280, height: 800 } });
+    const { page, close } = await openPage({ viewport: { width: 1280, height: 800 } });
     await page.goto(`${server.url}/observability.html`);
     const seen = () =>
       page.locator(".vp-doc img").evaluateAll((images) =>

@@ -3,6 +3,7 @@
  * output appears.
  */
 // runtimes: once
+// long: it performs every page
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

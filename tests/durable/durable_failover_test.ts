@@ -14,7 +14,7 @@ import { judgeReading, Reading, type Verdict } from "../support/durable_reading.
 import { STREAM_BODY } from "../support/gateway.ts";
 import { endPrograms, startProgram } from "../support/program.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
-import { withRedis } from "../support/redis.ts";
+import { REDIS_TIMEOUT, withRedis } from "../support/redis.ts";
 import { type SentinelFleet, startSentinelFleet } from "../support/redis_fleets.ts";
 import { until } from "../support/until.ts";
 
@@ -68,7 +68,10 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
         },
       },
       keys: [{ id: "me", key: KEY }],
-      redis: { sentinel: { name: sentinels.name, nodes: sentinels.nodes } },
+      redis: {
+        sentinel: { name: sentinels.name, nodes: sentinels.nodes },
+        timeout: REDIS_TIMEOUT,
+      },
       drain: { delay: "0s" },
     };
     const file = join(folder, `${kind}.json`);

@@ -132,7 +132,7 @@ describe("a durable exchange at a fault", () => {
     world.store.failAppends = true;
     await world.clock.pass(20_000);
     assert.equal(world.callers.at(-1)?.end_, "failed");
-    assert.equal(world.store.running, 0, "nobody holds on to it");
+    assert.equal(world.store.running, 0, "no gateway keeps it");
   });
 
   it("is read by its local readers through a short fault of the store", async () => {
@@ -177,7 +177,7 @@ describe("a durable exchange at a fault", () => {
     await quiet();
     assert.ok(world.calls[0]?.isOver);
     await quiet();
-    assert.equal(world.calls.length, 2, "the retry makes the call anew");
+    assert.equal(world.calls.length, 2, "the retry makes the call again");
     await finish(world);
   });
 
@@ -217,7 +217,7 @@ describe("a durable exchange at a fault", () => {
     const retry = await ask(true);
     assert.ok("attachment" in retry, "an attempt more of the same call");
     await clock.pass(20_000);
-    assert.ok("recording" in await ask(true), "a call of its own");
+    assert.ok("recording" in await ask(true), "a separate call");
   });
 
   it("leaves nothing in memory, and at most the allowed number of ids", async () => {

@@ -15,7 +15,7 @@ import { Reading } from "../support/durable_reading.ts";
 import { endPrograms, type Program, startProgram } from "../support/program.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
-import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
+import { REDIS_TIMEOUT, type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
 const KEY = "0123456789-fleet-key";
@@ -64,11 +64,11 @@ withRedis.describe("durable exchanges of a fleet", () => {
         short: {
           hosts: ["localhost"],
           upstream: provider.url,
-          durable: { keep: "1s", size: "32MB" },
+          durable: { keep: "10s", size: "32MB" },
         },
       },
       keys: [{ id: "me", key: KEY }],
-      redis: redis.url,
+      redis: { url: redis.url, timeout: REDIS_TIMEOUT },
       drain: { delay: "0s" },
     };
     writeFileSync(join(folder, "gateway.json"), JSON.stringify(config));
@@ -211,7 +211,7 @@ withRedis.describe("durable exchanges of a fleet", () => {
     assert.equal((await reader.head)?.statusCode, 200);
     const isExpired = async () =>
       (await fetch(url + addressOf(first), { method: "HEAD", headers })).status === 410;
-    await until(isExpired, "it expires", 10_000);
+    await until(isExpired, "it expires");
     reader.goOn();
     assert.equal(await reader.over, "broken", `${reader.length} of ${HUGE.length} bytes`);
   });

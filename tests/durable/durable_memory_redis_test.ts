@@ -7,6 +7,9 @@
 import assert from "node:assert/strict";
 import { afterAll, beforeAll } from "@std/testing/bdd";
 import { Redis } from "ioredis";
+import { PATIENT_MS } from "../../src/durable/redis/removed_recordings.ts";
+import { REDIS_DEADLINE_MS } from "../../src/storage/redis_client.ts";
+import { createPatientClock } from "../support/patient_clock.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import {
@@ -31,7 +34,8 @@ withRedis.describe("a thousand durable streams in Redis", () => {
   beforeAll(async () => {
     server = await startRedis();
     raw = new Redis(server.url);
-    fleet = new RedisRecordingsFleet(server.url, [raw]);
+    const clock = createPatientClock(REDIS_DEADLINE_MS, PATIENT_MS);
+    fleet = new RedisRecordingsFleet(server.url, [raw], clock);
   });
   afterAll(async () => {
     await fleet.close();

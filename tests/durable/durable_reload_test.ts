@@ -10,7 +10,7 @@ import { judgeReading, Reading } from "../support/durable_reading.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { endPrograms, type Program, startProgram } from "../support/program.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
-import { startRedis, withRedis } from "../support/redis.ts";
+import { REDIS_TIMEOUT, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
 const KEY = "0123456789-secret-key";
@@ -79,8 +79,7 @@ class Stage {
     program.kill("SIGHUP");
     await until(
       () => /reloaded.*\n/.test(program.reports().slice(before)),
-      "the reload is told of",
-      20_000,
+      "the reload is reported",
     );
     assert.match(program.reports().slice(before), /was reloaded/);
   }
@@ -226,7 +225,10 @@ withRedis.describe("durable exchanges at a SIGTERM", () => {
   });
 
   it("end in time for all readers, or report an error; exchanges of other gateways can still be read there; new calls are refused", async () => {
-    stage.write(DURABLE, { redis: redis.url });
+    stage.write(DURABLE, {
+      redis: { url: redis.url, timeout: REDIS_TIMEOUT },
+      drain: { delay: "0s", limit: "10s" },
+    });
     const [near, far] = await Promise.all([stage.serve(), stage.serve()]);
     const ordinary = stage.call(near, "ordinary");
     await until(() => ordinary.length === FIRST.length, "an exchange is older than all others");

@@ -12,6 +12,7 @@ import {
   startSentinelFleet,
 } from "../support/redis_fleets.ts";
 import { closeAfterEach } from "../support/scenes.ts";
+import { until } from "../support/until.ts";
 import {
   claimOf,
   describeRecordings,
@@ -90,7 +91,7 @@ withRedis.describe("recordings behind Sentinels", () => {
       let [written, sent, isLost] = ["", "", false];
       /** Appends a text, and retries until it succeeds. */
       const append = async (text: string) => {
-        const until = performance.now() + RECOVERY_MS;
+        const deadline = performance.now() + RECOVERY_MS;
         sent = written + text;
         for (;;) {
           try {
@@ -99,7 +100,7 @@ withRedis.describe("recordings behind Sentinels", () => {
             return;
           } catch (error) {
             isLost ||= error instanceof RecordingLost;
-            if (isLost || performance.now() > until) return;
+            if (isLost || performance.now() > deadline) return;
             await new Promise((resolve) => setTimeout(resolve, 20));
           }
         }
@@ -110,6 +111,9 @@ withRedis.describe("recordings behind Sentinels", () => {
       await failOver;
       if (kind === "unplanned") assert.equal((await replica.raw.role())[0], "master");
       if (!isLost) await held.end(endOf(written.length), "complete").catch(() => isLost = true);
+      // The connection of the reader was not used since, and has to find the new primary first.
+      const isFound = () => far.store.find(held.id).then(() => true, () => false);
+      await until(isFound, "the reader finds the new primary", RECOVERY_MS);
       const { text, isWhole } = await readAll(far.store, held.id);
       assert.ok(sent.startsWith(text), "no other bytes than those that were written");
       assert.equal(isWhole, !isLost);

@@ -132,7 +132,7 @@ function describeLoss(get: Get): void {
     const fourth = await begin(near);
     await assert.rejects(fourth.append(entryOf(ENTRY_KIND.bytes, 0, "no head")), RecordingLost);
     await server.restart();
-    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back");
     await fleet.pass(1000);
     const fifth = await begin(near);
     await fifth.append(headOf());
@@ -151,7 +151,7 @@ function describeLoss(get: Get): void {
     for (const held of [isComplete, isDeleted]) await held.end(endOf(6), "complete");
     await far.store.delete(isDeleted.id);
     await server.restart();
-    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back");
     const claims = Promise.all(
       names.map((name) => far.store.claim(claimOf(name, KEEP_MS), new NotedHolder())),
     );
@@ -218,8 +218,8 @@ function describeLoss(get: Get): void {
     await fleet.pass(12_000);
     await held.append(entryOf(ENTRY_KIND.bytes, 3, "two"));
     await server.restart();
-    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
-    await until(() => holder.losses === 1, "the gateway knows", 20_000);
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back");
+    await until(() => holder.losses === 1, "the gateway knows");
     await fleet.pass(1000);
     assert.equal(await far.store.find(held.id), undefined);
   });
@@ -235,7 +235,7 @@ function describeLoss(get: Get): void {
     await assert.rejects(held.append(two), (error) => !(error instanceof RecordingLost));
     await assert.rejects(far.store.read(held.id, { offset: 3, waitMs: 0 }));
     server.resume();
-    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back");
     await held.append(two);
     await fleet.pass(2000);
     assert.deepEqual((await waiting)?.entries, [two]);
@@ -256,7 +256,7 @@ function describeLoss(get: Get): void {
     leaving.abort();
     await assert.rejects(left ?? assert.fail());
     server.resume();
-    await until(() => far.client.health.isUp, "Redis is back", 20_000);
+    await until(() => far.client.health.isUp, "Redis is back");
     await fleet.pass(2000);
     assert.equal((await waiting)?.entries.length, 1);
   });
@@ -267,7 +267,7 @@ function describeLoss(get: Get): void {
     server.pause();
     await assert.rejects(near.store.claim(claimOf(name, KEEP_MS), new NotedHolder()));
     server.resume();
-    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
+    await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back");
     await fleet.pass(fleet.leaseMs / 2);
     const claimed = await far.store.claim(claimOf(name, KEEP_MS), new NotedHolder());
     assert.ok("held" in claimed && !claimed.isRestarted, "before its lease is over");

@@ -8,10 +8,10 @@ import { tagOf } from "../../src/durable/recording_store.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { RecordingServer } from "../../src/durable/recording_server.ts";
 import {
-  packAnswer,
   packMessage,
-  unpackAnswer,
+  packReply,
   unpackMessage,
+  unpackReply,
 } from "../../src/serve/workers/recording_messages.ts";
 import { createStorage, type TestStorage } from "../support/object_storage.ts";
 import { createPlaces, MovedClock, type Place } from "./recording_places.ts";
@@ -24,8 +24,8 @@ function besides(clock: MovedClock): Place {
   const cross = <Value>(value: Value): Value => JSON.parse(JSON.stringify(value));
   return {
     handle: async (message) =>
-      unpackAnswer(
-        cross(packAnswer(await shared.handle(unpackMessage(cross(packMessage(message)))))),
+      unpackReply(
+        cross(packReply(await shared.handle(unpackMessage(cross(packMessage(message)))))),
       ),
     size: () => store.size,
   };
@@ -84,7 +84,7 @@ class Objects implements Place {
   }
 }
 
-describeRecordings("in a process beside", () => createPlaces(besides), { hasGateways: true });
+describeRecordings("in another process", () => createPlaces(besides), { hasGateways: true });
 describeRecordings("in Durable Objects", () => createPlaces((clock) => new Objects(clock)), {
   hasGateways: true,
   isListed: false,

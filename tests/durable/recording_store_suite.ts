@@ -756,7 +756,7 @@ function describeLeases(get: () => Given): void {
     });
     const found = await far.find(held.id);
     assert.deepEqual([found?.state, found?.isHeld, found?.length], ["running", false, 3]);
-    const taken = await far.takeOver(held.id, next) ?? assert.fail("nobody holds it");
+    const taken = await far.takeOver(held.id, next) ?? assert.fail("no gateway has it");
     assert.equal(taken.id, held.id);
     assert.ok(taken.epoch > held.epoch);
     assert.equal((await far.find(held.id))?.isHeld, true);
@@ -810,7 +810,7 @@ function describeLeases(get: () => Given): void {
       assert.equal(next.isRestarted, true);
       assert.equal((await meet(far, retry)).id, next.held.id);
       const taken = await far.takeOver(dead.held.id, new NotedHolder()) ??
-        assert.fail("nobody holds it");
+        assert.fail("no gateway has it");
       await taken.end(endOf(3, taken.epoch), "broken");
       assert.equal((await meet(far, retry)).id, next.held.id, "its name is another's");
       thaw();
@@ -827,7 +827,7 @@ function describeLeases(get: () => Given): void {
         await write(dead.held, "one");
         const thaw = await loseLease(get(), near);
         const taken = await far.takeOver(dead.held.id, new NotedHolder()) ??
-          assert.fail("nobody holds it");
+          assert.fail("no gateway has it");
         thaw();
         if (how === "discarded") await taken.discard();
         else await taken.end(endOf(3, taken.epoch), how === "complete" ? "complete" : "broken");

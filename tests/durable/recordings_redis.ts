@@ -4,6 +4,7 @@ import type { RecordingStore } from "../../src/durable/recording_store.ts";
 import { RedisRecordings } from "../../src/durable/redis/recording_store.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
+import { patientClock } from "../support/patient_clock.ts";
 import { until } from "../support/until.ts";
 import type { RecordingsUnderTest } from "./recording_store_suite.ts";
 
@@ -24,12 +25,6 @@ const MAKE_OLDER = `for _, key in ipairs(redis.call('KEYS', '*')) do
   local left = redis.call('PTTL', key)
   if left > 0 then redis.call('PEXPIRE', key, math.max(0, left - ARGV[1])) end
 end`;
-
-/** Deadlines that are met even on a busy machine. */
-const patient: Clock = {
-  ...systemClock,
-  timer: (ms, fire) => systemClock.timer(ms === 50 ? 60 * ms : ms, fire),
-};
 
 /** A clock with a fixed time that a test moves. */
 class MovedClock implements Clock {
@@ -91,15 +86,22 @@ export class RedisRecordingsFleet implements RecordingsUnderTest {
   maxBytes: number = 256 * 1024 * 1024;
   readonly #target: string | RedisTarget;
   readonly #servers: readonly Redis[];
+  readonly #clock: Clock;
   readonly #gateways: RecordingGateway[] = [];
 
   /**
    * @param target The Redis to which gateways connect
    * @param servers Direct connections to its primaries
+   * @param clock Clock of the connections
    */
-  constructor(target: string | RedisTarget, servers: readonly Redis[]) {
+  constructor(
+    target: string | RedisTarget,
+    servers: readonly Redis[],
+    clock: Clock = patientClock,
+  ) {
     this.#target = target;
     this.#servers = servers;
+    this.#clock = clock;
   }
 
   /**
@@ -108,7 +110,7 @@ export class RedisRecordingsFleet implements RecordingsUnderTest {
    */
   async join(Client: typeof CountedClient = CountedClient): Promise<RecordingGateway> {
     const before = new Set(await this.#channels());
-    const client = new Client(this.#target, patient, () => {});
+    const client = new Client(this.#target, this.#clock, () => {});
     const clock = new MovedClock();
     await client.ready();
     const { leaseMs, tombstoneMs } = this;
@@ -124,7 +126,6 @@ export class RedisRecordingsFleet implements RecordingsUnderTest {
     await until(
       async () => (await this.#channels()).some((name) => !before.has(name)),
       "it hears messages",
-      20_000,
     );
     return gateway;
   }

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "@std/testing/bdd";
 import { type ErrorCode, ERRORS } from "../../src/errors/codes.ts";
+import { explainFailure } from "../../src/errors/explanations.ts";
 import { type Concern, concernOf, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
 import { answerPlain } from "../support/provider.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
@@ -14,6 +15,9 @@ const CONCERNS: readonly string[] = ["nobody", "caller", "operator"] satisfies C
 
 /** Outcomes that callers cause. */
 const CALLERS_OWN: readonly Outcome[] = ["refused", "client_closed"];
+/** Refusals whose messages name the operator as the one to act. */
+const OPERATORS_REFUSALS: readonly ErrorCode[] = ["team_not_configured", "key_not_understood"];
+const HOLDER = "a-key-that-may-use-held-ones";
 
 describe("outcomes", () => {
   const { start } = useScenes();
@@ -66,6 +70,33 @@ describe("outcomes", () => {
     });
   }
 
+  for (const status of [401, 403, 404] as const) {
+    const concern = status === 404 ? "caller" : "operator";
+    it(`of a call with a held key that a provider answers with ${status} concerns the ${concern}`, async () => {
+      const { under } = await start((response) => response.writeHead(status).end("{}"), {
+        provider: { upstreamKey: { env: "HELD" } },
+        config: { keys: [{ id: "one", key: HOLDER, heldKeys: true }] },
+        parts: { readHeldKey: () => "held-1" },
+      });
+      const headers = { ...under.headers, "gateway-auth": `Bearer ${HOLDER}` };
+      await callRaw(under.a, {
+        headers: { ...headers, authorization: undefined },
+        body: GOOD_BODY,
+      });
+      await callRaw(under.a, { headers, body: GOOD_BODY });
+      await under.settled(2);
+      assert.deepEqual(under.records.map(concernOf), [concern, "caller"]);
+      const { side = "", toDo = "" } = explainFailure(under.records[0] ?? assert.fail()) ?? {};
+      const isHeld = concern === "operator";
+      assert.deepEqual([side, /key that the gateway holds at its source/.test(toDo)], [
+        isHeld ? "gateway" : "caller",
+        isHeld,
+      ]);
+      const told = await under.told();
+      assert.match(told, new RegExp(`^sallyport_exchanges_total\\{.*concern="${concern}"`, "m"));
+    });
+  }
+
   it("of an answer that breaks off is the cause of the break, for any status", async () => {
     const { under } = await start((response) => {
       response.writeHead(500, { "content-type": "text/plain", "content-length": "9" }).write("x");
@@ -87,18 +118,15 @@ describe("outcomes", () => {
     }
   });
 
-  it("of the gateway's own errors concern the operator, except for refusals and for calls that callers stop", () => {
+  it("of the gateway's own errors concern the operator, except for refusals that callers can avoid and for calls that they stop", () => {
     for (
       const [code, { outcome, status }] of Object.entries(ERRORS) as [
         ErrorCode,
         { outcome: Outcome; status: number },
       ][]
     ) {
-      assert.equal(
-        concernOf({ outcome, status }),
-        CALLERS_OWN.includes(outcome) ? "caller" : "operator",
-        code,
-      );
+      const isCallers = CALLERS_OWN.includes(outcome) && !OPERATORS_REFUSALS.includes(code);
+      assert.equal(concernOf({ outcome, status, code }), isCallers ? "caller" : "operator", code);
     }
   });
 

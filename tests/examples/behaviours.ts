@@ -25,7 +25,7 @@ import {
   type RawConnection,
   toRawRequest,
 } from "../support/tcp_peer.ts";
-import { until } from "../support/until.ts";
+import { until, untilSoon } from "../support/until.ts";
 
 /** The gateway key of every place. */
 export const KEY = "0123456789-secret-key";
@@ -141,10 +141,10 @@ export function behave(column: string, placeOf: () => Place, providerOf: () => P
       await until(() => calls.length > before, "the call arrives");
       // An event must not wait for the next one.
       if (model === "mute") {
-        await until(() => raw.received().includes("data: "), "the event arrives", SOON_MS);
+        await untilSoon(() => raw.received().includes("data: "), "the event arrives", SOON_MS);
       }
       raw.socket.destroy();
-      await until(
+      await untilSoon(
         () => calls[before]?.isCut === true,
         `the upstream call is closed (${model})`,
         SOON_MS,

@@ -3,6 +3,7 @@
  * frameworks often break.
  */
 // runtimes: all
+// long: it builds and starts a server of each framework
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -145,7 +146,7 @@ describe("the examples", () => {
         isOver ||
         await openRaw(url, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed !== "",
       `${name} answers`,
-      20_000,
+      60_000, // they all start at once
     );
     assert.equal(isOver, false, `${name}: ${program.stderr()}`);
     const path = `${prefix}/v1/chat/completions`;

@@ -1,5 +1,5 @@
 /** Attribution: values of headers in records and in the log, and their bounds. */
-// runtimes: all, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { afterEach, describe } from "@std/testing/bdd";

@@ -18,7 +18,10 @@ const USAGE = {
   total_tokens: 130,
 };
 /** USD for a million tokens. */
-const PRICES = { "test-*": { input: 1, cached: 0.5, output: 10 } };
+const PRICES = {
+  "test-*": { input: 1, cached: 0.5, output: 10 },
+  dear: { input: 100, output: 100 },
+};
 /** Of 60 fresh tokens, 40 cached ones and 30 of output. In 10^-6 USD. */
 const COST = 60 + 20 + 300;
 const BODY = { model: "test-1", input: "Hi", background: true, max_output_tokens: 2000 };
@@ -205,6 +208,22 @@ describe("usage that a provider states later", () => {
         async () => (await usedOf(gateway))[0] === 130 * (number + 1),
         "it is corrected",
       );
+    }
+  });
+
+  it("is settled by the price of the model that answered, if the request names several", async () => {
+    const gateway = await start();
+    const key = await makeKey(gateway, "creator");
+    const model = "dear-2026-11-20";
+    for (const [number, query] of ["", "?stream=true"].entries()) {
+      const id = `resp_${number}`;
+      response = { id, object: "response", status: "queued", usage: null };
+      assert.equal(await callGateway(gateway, key, "", { ...BODY, models: ["dear"] }), 200);
+      response = { ...complete, id, metadata: { model: BODY.model }, model };
+      assert.equal(await callGateway(gateway, key, `/${id}${query}`), 200);
+      const count = number + 1;
+      await until(async () => (await usedOf(gateway))[0] === 130 * count, "it is corrected");
+      assert.equal((await usedOf(gateway))[1], 130 * 100 * count / 1e6);
     }
   });
 

@@ -131,7 +131,11 @@ describe("teams and money", () => {
       "the provider allows 16,000 at most",
     );
     const refused = await call(gateway, ONE);
-    assert.equal(codeOf(refused), "ok", "3000 are used, and 16,000 may be, beside the input");
+    assert.equal(
+      codeOf(refused),
+      "ok",
+      "3000 are used, and 16,000 may be, in addition to the input",
+    );
     const third = await call(gateway, ONE);
     assert.deepEqual([codeOf(third), third.status], ["rate_limit_exceeded", 429]);
     assert.equal(codeOf(await call(gateway, ONE, withMaximum(9000))), "ok", "with less it passes");

@@ -120,6 +120,23 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
+  it("names the header of a missing gateway key, and says the same of a key that exists and of another", async () => {
+    const messages = new Set<string>();
+    for (const key of [OWN, EXPIRED, "no-key-of-any-team", "sk-1"]) {
+      const { status, body } = await call({
+        "gateway-auth": undefined,
+        authorization: `Bearer ${key}`,
+      });
+      assert.equal(status, 401);
+      messages.add(JSON.parse(body).error.message);
+    }
+    assert.equal(messages.size, 1);
+    assert.match(
+      [...messages][0] ?? "",
+      /Authorization is for the key at the provider\. Send Gateway-Auth: Bearer <gateway key>$/,
+    );
+  });
+
   it("never forwards a gateway key of either kind in a query", async () => {
     for (const key of [makeKey(), OWN]) {
       const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}` };
@@ -469,7 +486,7 @@ describe("a combined key", () => {
         authorization: `Bearer ${OWN}~${SK}`,
       }) as string[];
       assert.equal(told, code);
-      assert.match(message ?? "", /only where the operator sets combinedKey/);
+      assert.match(message ?? "", /only if the gateway's operator sets combinedKey/);
     }
   });
 });

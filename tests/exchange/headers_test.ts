@@ -80,6 +80,7 @@ describe("headers", () => {
       "x-dashscope-async": "enable",
       "openai-safety-identifier": "user-1",
       "x-grok-conv-id": "c-1",
+      "chatgpt-account-id": "account-1",
       "helicone-property-app": "x",
     };
     const back = {

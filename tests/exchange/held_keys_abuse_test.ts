@@ -33,12 +33,14 @@ describe("a held key under abuse", () => {
     await provider.close();
   });
 
+  /** A shorter deadline, but not as short as a pause between two readings (100 ms). */
   const clock: Clock = {
     ...systemClock,
     monotonic: () => systemClock.monotonic() + passedMs,
     timer: (ms, fire, options) =>
-      systemClock.timer(ms === STORE_DEADLINE_MS ? ms / 100 : ms, fire, options),
+      systemClock.timer(ms === STORE_DEADLINE_MS ? ms / 10 : ms, fire, options),
   };
+  const COMMAND = { upstreamKey: { exec: ["unused"], refresh: "1h" } };
   async function start(
     readHeldKey: HeldKeyReader = () => HELD,
     settings: Record<string, unknown> = {},
@@ -129,6 +131,41 @@ describe("a held key under abuse", () => {
     assert.equal(provider.calls.length, 1);
   });
 
+  it("is sent to no other host, and no other account pays, by headers of the caller", async () => {
+    const chosen = {
+      "helicone-target-url": "https://evil.example/v1",
+      "helicone-openai-api-base": "https://evil.example/v1",
+      "helicone-fallbacks": "[]",
+      "cf-aig-custom-host": "evil.example",
+      "x-portkey-custom-host": "evil.example",
+      "openai-organization": "org-other",
+      "openai-project": "proj_other",
+      "x-openai-account-id": "other",
+      "anthropic-workspace-id": "wrkspc_other",
+      "chatgpt-account-id": "other",
+      "hf-bill-to": "other",
+      "x-hf-bill-to": "other",
+      "x-goog-user-project": "other",
+      "x-dashscope-workspace": "other",
+    };
+    const kept = { "openai-beta": "assistants=v2", "x-session-id": "1", "anthropic-version": "1" };
+    const namesOfLast = () => Object.keys(provider.calls.at(-1)?.headers ?? {});
+    const isChosen = (name: string) => Object.hasOwn(chosen, name);
+    const headers = { pass: ["*"], set: { "openai-project": "proj_of_operator" } };
+    for (const settings of [{}, { headers }]) {
+      const gateway = await start(undefined, settings);
+      assert.equal(codeOf(await call(gateway, undefined, { ...chosen, ...kept })), "ok");
+      const set = "headers" in settings ? ["openai-project"] : [];
+      assert.deepEqual(namesOfLast().filter(isChosen), set);
+      assert.ok(Object.keys(kept).every((name) => namesOfLast().includes(name)));
+      const own = { authorization: "Bearer sk-own-of-the-caller" };
+      await call(gateway, undefined, { ...chosen, ...own });
+      assert.ok(namesOfLast().filter(isChosen).length >= 12, "its own key crosses with them");
+      await gateway.close();
+    }
+    under = undefined;
+  });
+
   it("is removed from answers that repeat it, and their other bytes stay", async () => {
     const gateway = await start();
     const hidden = "*".repeat(HELD.length);
@@ -191,7 +228,7 @@ describe("a held key under abuse", () => {
 
   it("is read again while calls are refused, however many there are", async () => {
     let key = HELD;
-    const gateway = await start(() => key);
+    const gateway = await start(() => key, COMMAND);
     accept(NEXT);
     assert.equal((await call(gateway)).status, 401);
     for (let calls = 0; calls < 3; calls++) {
@@ -201,6 +238,21 @@ describe("a held key under abuse", () => {
     key = NEXT;
     passedMs += 1600; // 6.4 s after the first refusal
     assert.equal((await call(gateway)).status, 200);
+  });
+
+  it("is read again for a call after a refused one, if its source is a file", async () => {
+    let key = HELD;
+    let readings = 0;
+    const gateway = await start(() => {
+      readings++;
+      return key;
+    });
+    accept(NEXT);
+    assert.equal((await call(gateway)).status, 401);
+    key = NEXT;
+    const answers = await Promise.all(Array.from({ length: 8 }, () => call(gateway)));
+    assert.deepEqual(answers.map(({ status }) => status), Array(8).fill(200));
+    assert.equal(readings, 3, "they share a reading");
   });
 
   it("is read again if it was replaced during a reading", async () => {
@@ -226,7 +278,7 @@ describe("a held key under abuse", () => {
 
   it("that differs at each reading is not read for each refused call", async () => {
     let readings = 0;
-    const gateway = await start(() => `held-canary-${++readings}`);
+    const gateway = await start(() => `held-canary-${++readings}`, COMMAND);
     accept();
     for (let calls = 0; calls < 5; calls++) assert.equal((await call(gateway)).status, 401);
     assert.equal(readings, 2);
@@ -237,5 +289,16 @@ describe("a held key under abuse", () => {
     const gateway = await start(() => new Promise(() => {}));
     assert.equal(codeOf(await call(gateway)), "503 upstream_key_unavailable");
     assert.equal(provider.calls.length, 0);
+    const { error } = await gateway.settled();
+    assert.match(String(error), /Cannot read a held key: no answer within 10 s/);
+  });
+
+  it("whose source is silent passes on a refusal of the provider in time", async () => {
+    let readings = 0;
+    const gateway = await start(() => ++readings === 1 ? HELD : new Promise(() => {}), COMMAND);
+    accept(NEXT);
+    const answers = await Promise.all([call(gateway), call(gateway)]);
+    assert.deepEqual(answers.map(codeOf), Array(2).fill("401 invalid_api_key"));
+    assert.equal(readings, 2);
   });
 });

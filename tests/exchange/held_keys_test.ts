@@ -12,6 +12,7 @@ import type { HeldKeyReader } from "../../src/upstream/held_keys.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { type Arrived, type Provider, startProvider } from "../support/provider.ts";
 import { callRaw, type RawAnswer } from "../support/tcp_peer.ts";
+import { until } from "../support/until.ts";
 
 /** Gateway keys: with their own right, with the right of their team, without it, and refused it. */
 const [ALLOWED, MEMBER, PLAIN, REFUSED] = [
@@ -42,7 +43,8 @@ describe("a provider key that the gateway holds", () => {
     provider = await startProvider((response, call) => {
       const isAccepted = accepted === undefined ||
         accepted.some((key) => presented(call) === `Bearer ${key}`);
-      response.writeHead(isAccepted ? 200 : 401, { "content-type": "application/json" });
+      const status = call.body.length === 0 ? 400 : 200;
+      response.writeHead(isAccepted ? status : 401, { "content-type": "application/json" });
       response.end(isAccepted ? "{}" : '{"error":{"message":"invalid key"}}');
     });
   });
@@ -223,6 +225,7 @@ describe("a provider key that the gateway holds", () => {
     write("key", "held-canary-2");
     for (const body of [GOOD_BODY, STREAM_BODY]) {
       assert.equal(codeOf(await call(gateway, ALLOWED, {}, { body })), "ok");
+      assert.equal(provider.calls.at(-1)?.body.toString(), body);
     }
     await gateway.settled(3);
     assert.deepEqual(gateway.records.map(({ retries }) => retries), [0, 1, 0]);
@@ -232,6 +235,38 @@ describe("a provider key that the gateway holds", () => {
     );
   });
 
+  it("is charged if the caller leaves the call that is made once more", async () => {
+    const file = write("key", HELD);
+    const held = await startProvider((response, { headers }) => {
+      if (headers.authorization !== `Bearer ${HELD}`) return; // never answers
+      response.writeHead(401, { "content-type": "application/json" });
+      write("key", "held-canary-2");
+      response.end("{}");
+    });
+    try {
+      const gateway = under = await startUnderTest({
+        upstreams: { a: held.url },
+        provider: { upstreamKey: { file } },
+        config: { keys: [{ id: "allowed", key: ALLOWED, heldKeys: true }] },
+      });
+      const { authorization: _, ...headers } = gateway.headers;
+      const leave = new AbortController();
+      const left = fetch(`${gateway.a}/v1/chat/completions`, {
+        method: "POST",
+        headers: { ...headers, "gateway-auth": `Bearer ${ALLOWED}` },
+        body: GOOD_BODY,
+        signal: leave.signal,
+      }).catch(() => {});
+      await until(() => held.calls.length === 2, "the call is made once more");
+      leave.abort();
+      await left;
+      const { usage, isEstimated } = await gateway.settled();
+      assert.deepEqual([usage !== undefined, isEstimated], [true, true]);
+    } finally {
+      await held.close();
+    }
+  });
+
   it("that stays refused is passed on as the provider's answer, and not read for each call", async () => {
     let readings = 0;
     const read = () => {
@@ -239,7 +274,7 @@ describe("a provider key that the gateway holds", () => {
       return HELD;
     };
     accepted = [];
-    const gateway = await start({ env: "X" }, { read });
+    const gateway = await start({ exec: ["unused"] }, { read });
     for (let calls = 0; calls < 5; calls++) {
       const { status, body } = await call(gateway, ALLOWED);
       assert.deepEqual([status, body], [401, '{"error":{"message":"invalid key"}}']);

@@ -51,7 +51,7 @@ describe("open exchanges", () => {
         const held = owners.map(heldBy);
         const isFull = open.slots.isOverfull;
         try {
-          open.share(exchange, key, provider);
+          open.takeSlots(exchange, key, provider);
           shares.set(exchange, owners);
           const free = slots - shares.size;
           const [ofKey = 0, ofProvider = 0] = held;
@@ -70,7 +70,7 @@ describe("open exchanges", () => {
   it("keep their place while their stored answer is read", () => {
     const open = new OpenExchanges(new ExchangeSlots(5));
     const held = begin(open);
-    open.share(held, "a");
+    open.takeSlots(held, "a");
     const letGo = open.keepOpen(held, () => {});
     held.settle({ outcome: "ok" });
     const others = Array.from({ length: 4 }, () => begin(open));

@@ -15,7 +15,7 @@ import { callRaw, type RawAnswer, startTcpPeer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 /** Operations that are forwarded to the provider. */
-const OPERATIONS = ALL.filter(({ isOwn }) => !isOwn);
+const OPERATIONS = ALL.filter(({ isOfGateway }) => !isOfGateway);
 const BOUNDARY = "----form-boundary-0123";
 const OWN_KEY = "own-key-of-a-team";
 

@@ -263,6 +263,91 @@ describe("further models of a body", () => {
     assert.equal(provider.calls.length, seen);
   });
 
+  const TOKENS = { prompt_tokens: 1000, completion_tokens: 100, total_tokens: 1100 };
+  const MESSAGE_TOKENS = { input_tokens: 1000, output_tokens: 100 };
+  const toAnswer = (model: string, content = "Hi") => ({
+    id: "1",
+    model,
+    choices: [{ index: 0, message: { role: "assistant", content }, finish_reason: "stop" }],
+    usage: TOKENS,
+  });
+  const toEvents = (model: string) =>
+    `data: ${
+      JSON.stringify({ model, choices: [{ index: 0, delta: {}, finish_reason: "stop" }] })
+    }\n\n` +
+    `data: ${JSON.stringify({ model, choices: [], usage: TOKENS })}\n\ndata: [DONE]\n\n`;
+  /** Answers to a request for `cheap` and `dear`, and the price of the model that answered. */
+  const ANSWERED: Readonly<Record<string, [answer: string, rate: number, path?: string]>> = {
+    "the first model": [JSON.stringify(toAnswer("cheap")), 1],
+    "a version of the first model": [JSON.stringify(toAnswer("cheap-2026-11-20")), 1],
+    "another model": [JSON.stringify(toAnswer("dear")), 100],
+    "a version of another model": [JSON.stringify(toAnswer("dear-2026-11-20")), 100],
+    "a version of the first model that the request names": [
+      JSON.stringify(toAnswer("cheap-2026-10-01")),
+      10,
+    ],
+    "another model, in a long answer": [
+      JSON.stringify(toAnswer("dear", 'It said "model":"cheap". '.repeat(10_000))),
+      100,
+    ],
+    "another model, in a stream": [toEvents("dear"), 100],
+    "another model, after a model in the caller's own metadata": [
+      JSON.stringify({
+        metadata: { model: "cheap", note: 'a "model":"cheap" }' },
+        ...toAnswer("dear"),
+      }),
+      100,
+    ],
+    "another model, after a text with a line separator and a colon": [
+      JSON.stringify({ instructions: "Hi\u2028: you", ...toAnswer("dear") }),
+      100,
+    ],
+    "another model, after deeper objects that name a model": [
+      JSON.stringify({ tools: [{ parameters: { model: "cheap" } }], ...toAnswer("dear") }),
+      100,
+    ],
+    "another model, in a stream that repeats the metadata of its caller": [
+      toEvents("dear").replaceAll('{"model"', '{"metadata":{"model":"cheap"},"model"'),
+      100,
+    ],
+    "another model, in a stream that begins with a comment": [
+      `: it's an "open quote\n\n${toEvents("dear")}`,
+      100,
+    ],
+    "another model, in a message": [
+      JSON.stringify({ type: "message", model: "dear", content: [], usage: MESSAGE_TOKENS }),
+      100,
+      "/v1/messages",
+    ],
+  };
+  for (const [name, [answer, rate, path]] of Object.entries(ANSWERED)) {
+    it(`are charged by the price of the model that answered: ${name}`, async () => {
+      const toPrice = (each: number) => ({ input: each, output: each });
+      const prices = {
+        cheap: toPrice(1),
+        "cheap-2026-10-01": toPrice(10),
+        dear: toPrice(100),
+      };
+      const { post, under } = await start(
+        { limits: { budget: "1 USD/day" } },
+        { prices },
+        (response) => {
+          const type = answer.startsWith("{") ? "application/json" : "text/event-stream";
+          response.writeHead(200, { "content-type": type }).end(answer);
+        },
+      );
+      const names = { model: "cheap", models: ["cheap", "dear", "cheap-2026-10-01"] };
+      const stream = !answer.startsWith("{");
+      await (await post({ ...BODY, ...names, stream }, {}, path)).text();
+      await under.settled();
+      const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}` };
+      const free = await fetch(`${under.a}/v1/models`, { headers });
+      await free.body?.cancel();
+      const left = Number(/"spend";r=(\d+)/.exec(free.headers.get("ratelimit") ?? "")?.[1]);
+      assert.equal(1e9 - left, 1100 * rate * 1000);
+    });
+  }
+
   it("cannot be chosen by a header if the key is limited to models, or has a money budget", async () => {
     const CHOOSING = [
       "helicone-fallbacks",

@@ -103,6 +103,13 @@ describe("a packed body", () => {
           `followed by ${more.byteLength} bytes`,
         );
       }
+      for (const empties of [[pack("")], [pack(""), pack("")]]) {
+        assert.equal(
+          await refusal(coding, Buffer.concat([...empties, packed])),
+          "400 invalid_content_encoding",
+          `after ${empties.length} without content`,
+        );
+      }
       for (let at = 0; at < packed.byteLength; at += 23) {
         const damaged = Buffer.from(packed);
         damaged[at] = (damaged[at] ?? 0) ^ 0x10;
@@ -150,6 +157,46 @@ describe("a packed body", () => {
     });
   }
 
+  it("in gzip is refused after an empty member of any form", async () => {
+    await start();
+    const header = Buffer.from("1f8b0800000000000003", "hex");
+    const end = Buffer.alloc(8);
+    const named = Buffer.from("1f8b08080000000000036100", "hex"); // with a file name
+    for (
+      const member of [
+        [header, Buffer.from("0300", "hex"), end], // a block with fixed codes
+        [header, Buffer.from("010000ffff", "hex"), end], // a stored block
+        [header, Buffer.from("000000ffff010000ffff", "hex"), end], // two of them
+        [named, zlib.deflateRawSync("", { level: 0 }), end],
+      ]
+    ) {
+      const empty = Buffer.concat(member);
+      assert.equal(await refusal("gzip", empty), "400 invalid_json", empty.toString("hex"));
+      assert.equal(
+        await refusal("gzip", Buffer.concat([empty, gzip(GOOD_BODY)])),
+        "400 invalid_content_encoding",
+        empty.toString("hex"),
+      );
+    }
+    const damaged = Buffer.concat([header, Buffer.from("0300", "hex"), Buffer.alloc(8, 1)]);
+    assert.equal(
+      await refusal("gzip", Buffer.concat([damaged, gzip(GOOD_BODY)])),
+      "400 invalid_content_encoding",
+      "with a wrong checksum and size",
+    );
+    assert.equal(provider.calls.length, 0);
+  });
+
+  it("is not packed if the header lists no coding, which is then not forwarded", async () => {
+    await start();
+    const body = Buffer.from(GOOD_BODY);
+    for (const coding of ["", ",", "identity"]) {
+      assert.equal((await send(coding, body)).status, 200, coding);
+      assert.equal(provider.calls.at(-1)?.headers["content-encoding"], undefined, coding);
+    }
+    assert.equal(await refusal("", gzip(GOOD_BODY)), "400 invalid_json");
+  });
+
   it("in another coding, or in several, is refused, and the codings are named", async () => {
     await start();
     const several = ["gzip, br", "gzip,gzip", "gzip, identity", "compress", "x-gzip", "aes128gcm"];
@@ -181,7 +228,7 @@ describe("a packed body", () => {
   });
 
   if (!isWorkers) {
-    it("in raw deflate, or in Brotli that could be JSON, is refused", async () => {
+    it("in raw deflate, or in Brotli that could be JSON or has a large window, is refused", async () => {
       await start();
       const raw = zlib.deflateRawSync(GOOD_BODY);
       assert.equal(await refusal("deflate", raw), "400 invalid_content_encoding");
@@ -190,6 +237,10 @@ describe("a packed body", () => {
         const text = Buffer.concat([Buffer.of(first), zlib.brotliCompressSync(GOOD_BODY)]);
         assert.equal(await refusal("br", text), "400 invalid_content_encoding");
       }
+      const { BROTLI_PARAM_LARGE_WINDOW, BROTLI_PARAM_LGWIN } = zlib.constants;
+      const params = { [BROTLI_PARAM_LARGE_WINDOW]: 1, [BROTLI_PARAM_LGWIN]: 30 };
+      const large = zlib.brotliCompressSync(GOOD_BODY, { params });
+      assert.equal(await refusal("br", large), "400 invalid_content_encoding", "a large window");
     });
   }
 

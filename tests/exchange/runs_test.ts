@@ -116,6 +116,9 @@ describe("runs", () => {
       ["a; calls=1.5", /whole number of calls/],
       ["a; parent=1", /write the id of the parent in quotes/],
       ["a; parent=a", /its parent is the run/],
+      ['"."', /neither \. nor \.\./],
+      ['".."', /neither \. nor \.\./],
+      ['a; parent=".."', /neither \. nor \.\./],
       ["a; tokens=5", /no other parameters/],
       ['"sk-0123456789abcdef0123"', /looks like a secret/],
     ];
@@ -136,6 +139,26 @@ describe("runs", () => {
     assert.equal(codeOf(await inRun("below; parent=a")), "model_not_priced");
   });
 
+  it("a call of a run forwards no header that chooses a model", async () => {
+    const pass = ["helicone-fallbacks", "cf-aig-model", "x-mine"];
+    await start({}, { provider: { headers: { pass } } });
+    const choosing = {
+      "x-openai-model": "expensive",
+      "helicone-fallbacks": "[]",
+      "cf-aig-model": "expensive",
+    };
+    const names = [...Object.keys(choosing), "x-mine"];
+    const forwarded = () =>
+      names.filter((name) => provider.calls.at(-1)?.headers[name] !== undefined);
+    await call({ ...choosing, "x-mine": "1" });
+    assert.deepEqual(forwarded(), names, "a call without a run");
+    for (const run of ['a; budget="50 USD"', "b; parent=a", "b"]) {
+      const answer = await call({ ...choosing, "x-mine": "1", "gateway-run": run });
+      assert.equal(answer.status, 200);
+      assert.deepEqual(forwarded(), ["x-mine"], run);
+    }
+  });
+
   it("free calls pass a used-up run", async () => {
     await start({}, { provider: { operations: ["default", "models"] } });
     await inRun("a; calls=1");
@@ -150,10 +173,14 @@ describe("runs", () => {
       runs: { headers: ["X-Claude-Code-Session-Id", "session-id"], calls: 2, budget: "100 USD" },
     });
     const session = { "x-claude-code-session-id": "9a1b 2c" };
-    assert.equal(codeOf(await call(session)), "invalid_run");
+    for (const value of [session["x-claude-code-session-id"], "sk-0123456789abcdef0123"]) {
+      const refused = await call({ "x-claude-code-session-id": value });
+      const { code, param } = JSON.parse(refused.body).error;
+      assert.deepEqual([code, param], ["invalid_run", "x-claude-code-session-id"], value);
+    }
     const good = { "session-id": "9a1b2c" };
     assert.equal((await call(good)).status, 200);
-    assert.equal((await under.settled(2)).run, "9a1b2c");
+    assert.equal((await under.settled(3)).run, "9a1b2c");
     assert.equal((await call(good)).status, 200);
     assert.equal(codeOf(await call(good)), "run_budget_exceeded");
     // Its own header comes first, and can only narrow.
@@ -161,6 +188,44 @@ describe("runs", () => {
     assert.equal((await call({ ...good, "gateway-run": "own" })).status, 200);
     assert.equal(codeOf(await call({ ...good, "gateway-run": "own" })), "run_budget_exceeded");
     assert.equal(provider.calls[0]?.headers["session-id"], "9a1b2c", "it is forwarded as before");
+  });
+
+  it("a refusal names the header that names the run", async () => {
+    await start({
+      runs: { headers: ["x-session-id"], calls: 2, repeats: 1, onRepeat: "refuse", maxPerKey: 2 },
+    });
+    const other = GOOD_BODY.replace("Hi", "Hello");
+    for (
+      const [header, param] of [["x-session-id", "x-session-id"], ["gateway-run", "Gateway-Run"]]
+    ) {
+      const told = async (run: string, body: string) => {
+        const answer = await call({ [header ?? assert.fail()]: run }, body);
+        const { code, param: named } = JSON.parse(answer.body).error ?? {};
+        return [code, named];
+      };
+      const run = `run-${param}`;
+      assert.deepEqual(await told(run, GOOD_BODY), [undefined, undefined]);
+      assert.deepEqual(await told(run, GOOD_BODY), ["run_repeats", param]);
+      assert.deepEqual(await told(run, other), [undefined, undefined]);
+      assert.deepEqual(await told(run, GOOD_BODY), ["run_budget_exceeded", param]);
+    }
+    const full = await call({ "x-session-id": "third" });
+    const { code, param } = JSON.parse(full.body).error;
+    assert.deepEqual([code, param], ["too_many_runs", "x-session-id"]);
+  });
+
+  it("the limits of the configuration apply to a run that is only named as a parent", async () => {
+    await start({ runs: { calls: 3 } });
+    for (let child = 0; child < 3; child++) {
+      assert.equal((await inRun(`c${child}; parent=root`)).status, 200);
+    }
+    const refused = await inRun("c3; parent=root");
+    assert.equal(codeOf(refused), "run_budget_exceeded");
+    assert.match(
+      JSON.parse(refused.body).error.message,
+      /a run above it has made all of its calls/,
+    );
+    assert.equal(codeOf(await inRun("root")), "run_budget_exceeded");
   });
 
   it("the log and the record name the run, and metrics do not", async () => {
@@ -218,6 +283,17 @@ describe("runs", () => {
     assert.equal(codeOf(await retry("0")), "run_repeats");
     assert.equal(codeOf(await retry("1")), "run_repeats");
     assert.equal((await under.settled(5)).repeats, 2);
+  });
+
+  it("the same body for another model in the path is no repeat", async () => {
+    const runs = { repeats: 1, onRepeat: "refuse" };
+    await start({ runs }, { provider: { operations: ["all"] } });
+    const ask = (model: string) =>
+      call({ "gateway-run": "a" }, GOOD_BODY, `/v1/models/${model}:generateContent`);
+    for (const model of ["test-1", "test-2", "test-1"]) {
+      assert.equal((await ask(model)).status, 200, model);
+    }
+    assert.equal(codeOf(await ask("test-1")), "run_repeats");
   });
 
   it("free calls are no repeats, and end none", async () => {
@@ -295,6 +371,29 @@ describe("runs", () => {
       assert.equal(refused.headers["x-should-retry"], "false");
       assert.equal(provider.calls.length, 1);
       await until(() => provider.calls[0]?.isCut === true, "the provider's call ends too");
+    },
+  );
+
+  it.notOn(
+    "workers",
+    NO_PARTS,
+    "a stopped run that a header of the client names ends its calls with that header's name",
+    async () => {
+      const runs = new MemoryRuns(systemClock);
+      const config = { runs: { headers: ["x-session-id"] } };
+      await start(config, { parts: { runs } }, (response) => {
+        response.writeHead(200, { "content-type": "text/event-stream" });
+        response.write(chunk("Hel"));
+      });
+      const headers = { ...under.headers, "x-session-id": "a" };
+      const open = openRaw(under.a, toRawRequest(under.a, { headers, body: STREAM_BODY }));
+      await until(() => open.received().includes("Hel"), "the stream has begun");
+      await runs.stop("tester", "a");
+      await until(() => open.received().includes("run_stopped"), "the stream ends with an event");
+      open.socket.destroy();
+      assert.match(open.received(), /"param":"x-session-id"/);
+      const { error } = JSON.parse((await call({ "x-session-id": "a" })).body);
+      assert.deepEqual([error.code, error.param], ["run_stopped", "x-session-id"]);
     },
   );
 

@@ -6,7 +6,7 @@ import { closeAll, startBefore } from "../support/aimock.ts";
 import { FINAL_MESSAGE, MESSAGE_EVENTS, toStream } from "../support/event_streams.ts";
 import { type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { type Answering, answerStream, type Arrived, startProvider } from "../support/provider.ts";
-import { cutAfter, QUESTION, startShaped } from "../support/shapes.ts";
+import { QUESTION, startShaped } from "../support/shapes.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 
 const MODEL = "gemini-3-pro";
@@ -166,31 +166,6 @@ describe("an address with a shape", () => {
       assert.deepEqual(await providerOf(path, "gw.example"), [404, "openai"], path);
     }
     assert.equal(google.calls[0]?.path, GENERATE);
-  });
-
-  it("relays a stream without events, a list of JSON, and counts its usage", async () => {
-    const list = JSON.stringify([{ candidates: [] }, ANSWER]);
-    const { under } = await startShaped("gemini", (response) => {
-      response.writeHead(200, { "content-type": "application/json" });
-      response.write(list.slice(0, 20));
-      response.end(list.slice(20));
-    });
-    const path = `/v1beta/models/${MODEL}:streamGenerateContent`;
-    assert.equal((await call(under, path)).body, list);
-    const { usage, stream, outcome } = await under.settled();
-    assert.deepEqual([usage?.total, stream, outcome], [9, true, "ok"]);
-  });
-
-  it("breaks such a list if the provider's connection breaks", async () => {
-    const cut = cutAfter("application/json", "[{}", "break");
-    const { under } = await startShaped("gemini", cut);
-    const answer = await fetch(`${under.a}/v1beta/models/${MODEL}:streamGenerateContent`, {
-      method: "POST",
-      headers: under.headers,
-      body: JSON.stringify(BODY),
-    });
-    await assert.rejects(answer.text());
-    assert.equal((await under.settled()).code, "upstream_disconnected");
   });
 
   it("reads the model in the path of Vertex AI, with its bearer key", async () => {

@@ -27,6 +27,8 @@ interface UnitCall {
   /** Price that its model needs, and the cost of the answer by it. Nano-USD. */
   readonly price: Record<string, number>;
   readonly cost: number;
+  /** Cost that its request bounds, so that it is reserved. Nano-USD. Default: 0 */
+  readonly reserved?: number;
 }
 
 /** Writes a body in ASCII. */
@@ -40,7 +42,12 @@ const recording = {
   cost: 10_000_000,
 };
 const picture = { data: [{ url: "https://a.example/1" }] };
-const drawn = { answer: picture, price: { images: 40 }, cost: 40_000_000 };
+const drawn = {
+  answer: picture,
+  price: { images: 40 },
+  cost: 40_000_000,
+  reserved: 40_000_000,
+};
 const embedded = {
   shape: "cohere",
   answer: { embeddings: [], meta: { billed_units: { images: 2 } } },
@@ -83,22 +90,33 @@ interface Started {
   readonly under: UnderTest;
 }
 
-function start(shape: ShapeName, answer: unknown, price: object): Promise<Started> {
+function start(
+  shape: ShapeName,
+  answer: unknown,
+  price: object,
+  limits: object = { budget: "5 USD/day" },
+  teams?: object,
+): Promise<Started> {
   return startShaped(shape, (response) => {
     response.writeHead(200, { "content-type": JSON_TYPE });
     response.end(JSON.stringify(answer));
   }, {
-    provider: { operations: ["all"] },
+    provider: { operations: ["all"], maxOutput: 1000 },
     config: {
       prices: { m: price },
-      keys: [{ id: "one", key: KEY, limits: { budget: "5 USD/day" } }],
+      keys: [{ id: "one", key: KEY, limits, ...(teams && { team: "own" }) }],
+      ...(teams && { teams }),
     },
   });
 }
 
-async function send({ under }: Started, { path, body, type = JSON_TYPE }: UnitCall) {
+async function send(
+  { under }: Started,
+  { path, body, type = JSON_TYPE, headers: more }: UnitCall & { headers?: Record<string, string> },
+) {
   const before = under.records.length;
-  const headers = { ...under.headers, "gateway-auth": `Bearer ${KEY}`, "content-type": type };
+  const own = { "gateway-auth": `Bearer ${KEY}`, "content-type": type };
+  const headers = { ...under.headers, ...own, ...more };
   const origin = new URL(under.a).origin;
   const answer = await callRaw(origin, { path, headers, body });
   await under.settled(before + 1);
@@ -113,7 +131,7 @@ describe("under a budget of money", () => {
   afterEach(closeAll);
 
   for (const [name, call] of Object.entries(CALLS)) {
-    const { shape = "v1", answer, price, cost } = call;
+    const { shape = "v1", answer, price, cost, reserved = 0 } = call;
     const [unit = ""] = Object.keys(price);
 
     it(`${name} is refused without a price of ${unit}`, async () => {
@@ -127,8 +145,8 @@ describe("under a budget of money", () => {
     it(`${name} is charged its ${unit}`, async () => {
       const started = await start(shape, answer, price);
       assert.equal(codeOf(await send(started, call)), "ok");
-      // Its price has no tokens, so the second call reserves nothing
-      assert.equal(leftOf(await send(started, call)), BUDGET - cost);
+      // Its price has no tokens, so the second call reserves only units
+      assert.equal(leftOf(await send(started, call)), BUDGET - cost - reserved);
     });
   }
 
@@ -145,6 +163,33 @@ describe("under a budget of money", () => {
     const origin = new URL(started.under.a).origin;
     const path = "/v1/videos/1";
     assert.equal(codeOf(await callRaw(origin, { method: "GET", path, headers, body: "" })), "ok");
+  });
+
+  /** Nano-USD of an hour. */
+  const HOUR = 3_600_000_000;
+  const toRecording = (bytes: number) => RECORDING.replace("RIFF", "R".repeat(bytes));
+  for (
+    const [name, bytes, seconds] of [["a short one", 4, 10], ["a long one", 400_000, 100]] as const
+  ) {
+    it(`a recording whose length is not stated is estimated by its size: ${name}`, async () => {
+      const started = await start("v1", { text: "Hello" }, { audioMs: 3.6 });
+      const call = {
+        path: "/v1/audio/transcriptions",
+        ...recording,
+        body: toRecording(bytes),
+      };
+      assert.equal(codeOf(await send(started, call)), "ok");
+      const used = BUDGET - leftOf(await send(started, call));
+      const least = HOUR * seconds / 3600;
+      assert.ok(used >= least && used < least * 1.01, `${used} used`);
+    });
+  }
+
+  it("a recording whose tokens are not stated has tokens of sound", async () => {
+    const started = await start("v1", { text: "Hello" }, { inputAudio: 6, output: 10 });
+    await send(started, { path: "/v1/audio/transcriptions", ...recording });
+    const { usage } = await started.under.settled();
+    assert.deepEqual(Object.keys(usage?.parts?.[0]?.classes ?? {}), ["inputAudio", "output"]);
   });
 
   it("a recording is transcribed with a price of tokens of sound", async () => {
@@ -199,4 +244,123 @@ describe("a rerank reserves the most search units of", () => {
       assert.equal(leftOf(await send(started, call)), BUDGET - UNIT_COST - reserved);
     });
   }
+});
+
+const drawing = { path: "/v1/images/generations", body: toBody({ prompt: "A cat", n: 10 }) };
+const speaking = { path: "/v1/audio/speech", body: toBody({ input: "Hi".repeat(500) }) };
+const filming = { path: "/v1/videos", body: toBody({ prompt: "A cat" }) };
+
+/** Calls under a strict budget: the price of their model, and the cost that they can have. USD. */
+const STRICT: Readonly<
+  Record<
+    string,
+    [call: Pick<UnitCall, "path" | "body">, price: Record<string, number>, most: number]
+  >
+> = {
+  "ten pictures with a price of each": [drawing, { images: 80 }, 0.8],
+  "ten pictures with a price of each and of tokens": [
+    drawing,
+    { input: 0, output: 0, images: 80 },
+    0.8,
+  ],
+  // Ten answers of 1,000 tokens, and at most 1,100 tokens of input
+  "ten pictures by tokens": [drawing, { input: 5, inputImage: 10, outputImage: 40 }, 0.411],
+  "ten pictures by tokens, with a price of text": [
+    { ...drawing, body: toBody({ prompt: "A cat", n: 10, max_tokens: 1 }) },
+    { input: 5, output: 10, outputImage: 40 },
+    0.411,
+  ],
+  // 10 tokens of pictures, and at most 1,124 tokens of input
+  "a chat with a model that can answer with pictures": [
+    {
+      path: "/v1/chat/completions",
+      body: toBody({ messages: [{ role: "user", content: "Hi" }], max_tokens: 10 }),
+    },
+    { input: 1, output: 10, outputImage: 1000 },
+    0.011124,
+  ],
+  "speech by characters": [speaking, { characters: 15 }, 0.015],
+  // 1,000 tokens of sound, and at most 2,100 tokens of input
+  "speech by tokens": [speaking, { input: 1, outputAudio: 12 }, 0.0141],
+};
+
+describe("a strict budget of money", () => {
+  afterEach(closeAll);
+
+  for (const [name, [call, price, most]] of Object.entries(STRICT)) {
+    it(`reserves the most that a call can cost: ${name}`, async () => {
+      const startWith = (budget: number) =>
+        start("v1", picture, price, { budget: `${budget.toFixed(4)} USD/day`, mode: "strict" });
+      const started = await startWith(most * 0.9);
+      const asked = { ...drawn, ...call };
+      assert.equal(codeOf(await send(started, asked)), "request_exceeds_limit");
+      assert.equal(started.provider.calls.length, 0);
+      assert.equal(codeOf(await send(await startWith(most), asked)), "ok");
+    });
+  }
+
+  it("refuses a call if nothing in the request limits the units that have a price", async () => {
+    const answer = CALLS["a video"]?.answer;
+    const strict = { budget: "5 USD/day", mode: "strict" };
+    const started = await start("v1", answer, { input: 0, output: 0, videoMs: 360 }, strict);
+    const refused = await send(started, { ...drawn, ...filming });
+    assert.equal(codeOf(refused), "request_exceeds_limit");
+    assert.match(refused.body, /nothing in the request limits its videoMs/);
+    assert.equal(started.provider.calls.length, 0);
+  });
+
+  const CHAT = { messages: [{ role: "user", content: "Hi" }], max_tokens: 10 };
+  const UNLIMITED: Readonly<Record<string, [path: string, price: object, detail: RegExp]>> = {
+    "an operation that is not in the table": [
+      "/v1/other",
+      { input: 1, output: 1 },
+      /an answer of this operation can state any amount/,
+    ],
+    "a model whose citations have a price": [
+      "/v1/chat/completions",
+      { input: 1, output: 1, citation: 2 },
+      /nothing in the request limits its citation/,
+    ],
+  };
+  for (const [name, [path, price, detail]] of Object.entries(UNLIMITED)) {
+    it(`refuses ${name}, because nothing limits what is stated`, async () => {
+      const strict = { budget: "5 USD/day", mode: "strict" };
+      const started = await start("v1", {}, price, strict);
+      const refused = await send(started, { ...drawn, path, body: toBody(CHAT) });
+      assert.equal(codeOf(refused), "request_exceeds_limit");
+      assert.match(refused.body, detail);
+      assert.match(refused.body, /operator can allow such calls with the mode enforce/);
+      assert.equal(started.provider.calls.length, 0);
+    });
+
+    it(`of tokens alone serves ${name}, also with other limits of money`, async () => {
+      const strict = { tokens: "1M/day", mode: "strict" };
+      const asked = { ...drawn, path, body: toBody(CHAT) };
+      const teams = { own: { limits: { budget: "5 USD/day" } } };
+      assert.equal(codeOf(await send(await start("v1", {}, price, strict, teams), asked)), "ok");
+      const started = await start("v1", {}, price, strict);
+      const inRun = { ...asked, headers: { "gateway-run": '"run-1"' } };
+      assert.equal(codeOf(await send(started, inRun)), "ok");
+      const limited = { "gateway-run": '"run-2"; budget="4 USD"' };
+      const refused = await send(started, { ...asked, headers: limited });
+      assert.equal(codeOf(refused), "request_exceeds_limit");
+      assert.match(refused.body, /the run has a budget of money, and nothing limits the cost/);
+    });
+  }
+});
+
+describe("pictures", () => {
+  afterEach(closeAll);
+
+  it("that are priced by tokens reserve tokens of pictures", async () => {
+    const started = await start("v1", picture, { input: 0, output: 1, outputImage: 40 });
+    assert.equal(leftOf(await send(started, { ...drawn, ...drawing })), BUDGET - 40_000_000);
+  });
+
+  it("reserve no more of the budget of a team than the budget of their key", async () => {
+    const teams = { own: { limits: { budget: "5 USD/day" } } };
+    const started = await start("v1", picture, { images: 80 }, { budget: "0.1 USD/day" }, teams);
+    const { headers } = await send(started, { ...drawn, ...drawing });
+    assert.match(headers.ratelimit ?? "", /"team-spend";r=4900000000/);
+  });
 });

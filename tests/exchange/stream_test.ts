@@ -274,7 +274,6 @@ describe("a streamed chat completion", () => {
         return calm > 20;
       },
       "the upstream is held back",
-      20_000,
     );
     assert.ok(
       sent < 50_000_000,

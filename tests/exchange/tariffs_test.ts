@@ -1,9 +1,12 @@
-/** Money that a strict budget reserves: by the dearest tariff that a request can meet. */
+/** Money that a budget reserves: by the dearest tariff that a request can meet. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import type { ShapeName } from "../../src/config/shape.ts";
+import { closeAll } from "../support/aimock.ts";
 import { startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
+import { startShaped } from "../support/shapes.ts";
 import { callRaw, type RawAnswer } from "../support/tcp_peer.ts";
 
 const KEY = "own-key-with-a-budget";
@@ -131,4 +134,83 @@ describe("a strict budget of money", () => {
     for (const more of unpriced) assert.equal(codeOf(await call(more)), "model_not_priced");
     assert.equal(provider.calls.length, 0);
   });
+});
+
+/** A request for 1,000 tokens of output, and its cost. USD a million tokens. */
+interface Asking {
+  readonly shape: ShapeName;
+  readonly path: string;
+  readonly body: object;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly rate: number;
+}
+const GENERATION = { contents: [{ parts: [{ text: "Hi" }] }] };
+const gemini = { shape: "gemini", path: "/v1beta/models/m:generateContent", rate: 18 } as const;
+const generationConfig = { maxOutputTokens: 1000 };
+const converse = { shape: "bedrock", path: "/model/m/converse", rate: 18 } as const;
+const CONVERSATION = {
+  messages: [{ role: "user", content: [{ text: "Hi" }] }],
+  inferenceConfig: { maxTokens: 1000 },
+};
+const TIER_HEADER = "x-amzn-bedrock-service-tier";
+
+const ASKING: Readonly<Record<string, Asking>> = {
+  "no tier": { ...gemini, body: { ...GENERATION, generationConfig }, rate: 10 },
+  "Google's tier": {
+    ...gemini,
+    body: { ...GENERATION, generationConfig, serviceTier: "priority" },
+  },
+  "Google's tier in another spelling": {
+    ...gemini,
+    body: { ...GENERATION, generationConfig, service_tier: "SERVICE_TIER_PRIORITY" },
+  },
+  "pictures of Google": {
+    ...gemini,
+    body: {
+      ...GENERATION,
+      generationConfig: { ...generationConfig, responseModalities: ["TEXT", "IMAGE"] },
+    },
+    rate: 30,
+  },
+  "the tier of Converse": {
+    ...converse,
+    body: { ...CONVERSATION, serviceTier: { type: "priority" } },
+  },
+  "a tier in a header": {
+    ...converse,
+    path: "/model/m/invoke",
+    headers: { [TIER_HEADER]: "priority" },
+    body: { max_tokens: 1000, messages: [MESSAGE] },
+  },
+  "two tiers, of which the provider reads one": {
+    ...converse,
+    headers: { [TIER_HEADER]: "flex" },
+    body: { ...CONVERSATION, serviceTier: { type: "priority" } },
+  },
+};
+
+describe("a budget of money", () => {
+  afterEach(closeAll);
+
+  for (const [name, { shape, path, body, headers, rate }] of Object.entries(ASKING)) {
+    it(`reserves the cost of a request for ${name}`, async () => {
+      const factors = [
+        { when: { tier: "priority" }, times: "1.8" },
+        { when: { tier: "flex" }, times: "0.5" },
+      ];
+      const prices = { m: { input: 0, output: 10, outputImage: 30, factors } };
+      const { under: gateway } = await startShaped(shape, (response) => {
+        response.writeHead(200, { "content-type": "application/json" }).end("{}");
+      }, {
+        config: { prices, keys: [{ id: "one", key: KEY, limits: { budget: "1 USD/day" } }] },
+      });
+      const answer = await callRaw(new URL(gateway.a).origin, {
+        path,
+        headers: { ...gateway.headers, "gateway-auth": `Bearer ${KEY}`, ...headers },
+        body: JSON.stringify(body),
+      });
+      const left = Number(/"spend";r=(\d+)/.exec(answer.headers.ratelimit ?? "")?.[1]);
+      assert.equal(1e9 - left, rate * 1e6);
+    });
+  }
 });

@@ -2,6 +2,7 @@
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import type { ShapeName } from "../../src/config/shape.ts";
 import { startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { callRaw, type RawAnswer } from "../support/tcp_peer.ts";
@@ -30,7 +31,7 @@ describe("operations without stated usage", () => {
     ofProvider: Record<string, unknown> = {},
   ): Promise<UnderTest> {
     return under = await startUnderTest({
-      upstreams: { a: provider.url },
+      upstreams: { a: ofProvider.shape ? new URL(provider.url).origin : provider.url },
       config: { prices: PRICES, keys: [{ id: "one", key: KEY, ...(limits && { limits }) }] },
       provider: { operations: ["all"], ...ofProvider },
     });
@@ -51,7 +52,11 @@ describe("operations without stated usage", () => {
     await gateway.settled(before + 1);
     return done;
   }
-  const codeOf = ({ status, body }: RawAnswer) => status < 400 ? "ok" : JSON.parse(body).error.code;
+  const codeOf = ({ status, body }: RawAnswer): string => {
+    if (status < 400) return "ok";
+    const { error, gatewayCode } = JSON.parse(body);
+    return gatewayCode ?? error.details?.[0]?.metadata.code ?? error.code;
+  };
   const leftOf = ({ headers }: RawAnswer, policy: string) =>
     Number(new RegExp(`"${policy}";r=(\\d+)`).exec(headers.ratelimit ?? "")?.[1] ?? NaN);
 
@@ -64,6 +69,24 @@ describe("operations without stated usage", () => {
         assert.match(refused.body, /callPrices/);
       }
       assert.equal(provider.calls.length, 0);
+    });
+  }
+
+  const LATER: Readonly<Record<string, [shape: ShapeName, path: string]>> = {
+    "a video of Google": ["gemini", "/v1beta/models/gemini-3:predictLongRunning"],
+    "a batch of Google": ["gemini", "/v1beta/models/gemini-3:batchGenerateContent"],
+    "a batch of embeddings of Google": ["gemini", "/v1beta/models/gemini-3:asyncBatchEmbedContent"],
+    "a video of Bedrock": ["bedrock", "/async-invoke"],
+  };
+  for (const [name, [shape, path]] of Object.entries(LATER)) {
+    it(`are refused under a limit, and have the price of a call: ${name}`, async () => {
+      const gateway = await start({ budget: "5 USD/day" }, { shape });
+      assert.equal(codeOf(await call(gateway, path)), "operation_not_metered");
+      assert.equal(provider.calls.length, 0);
+      await gateway.close();
+      const callPrices = { videos: 0.5, batches: 0.5 };
+      const priced = await start({ budget: "5 USD/day" }, { shape, callPrices });
+      assert.equal(leftOf(await call(priced, path), "spend"), 4_500_000_000);
     });
   }
 

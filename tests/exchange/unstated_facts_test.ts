@@ -104,6 +104,20 @@ describe("the charge of a call", () => {
     assert.equal(await spent(gateway), costOf(record, 2 * 3));
   });
 
+  it("is by the region of the provider only if the answer states none", async () => {
+    const gateway = await start({ region: "us" });
+    const fields = { ...ASKED, stream: false, max_tokens: 10 };
+    const factors = { global: 1, us: 3, not_available: 3 };
+    for (const [inference_geo, factor] of Object.entries(factors)) {
+      const before = await spent(gateway);
+      const usage = { input_tokens: 1000, output_tokens: 100, inference_geo };
+      answering = (response) =>
+        response.writeHead(200, JSON_TYPE).end(JSON.stringify({ type: "message", usage }));
+      await call(gateway, fields, "/v1/messages");
+      assert.equal(await spent(gateway) - before, factor * 2_000_000 + 5_000_000, inference_geo);
+    }
+  });
+
   it("is not the cost that the provider stated for the begin of a stream", async () => {
     const usage = {
       prompt_tokens: 10,
@@ -251,6 +265,37 @@ describe("the charge of a call", () => {
     const gateway = await start();
     const made = await call(gateway, { model: "test-1", input: "Hi" }, "/v1/responses");
     assert.equal(made.usage?.parts?.[0]?.classes.fileSearches, 1);
+  });
+
+  it("is the usage of an answer that states it before 200 kB of content", async () => {
+    const text = "x".repeat(200_000);
+    const input = { usage: { input_tokens: 9, output_tokens: 9 }, service_tier: "batch" };
+    const answers: Readonly<Record<string, object>> = {
+      [CHAT]: {
+        service_tier: "priority",
+        usage: { prompt_tokens: 1000, completion_tokens: 100, total_tokens: 1100 },
+        choices: [{ index: 0, message: { content: text }, finish_reason: "stop" }],
+      },
+      "/v1/messages": {
+        type: "message",
+        usage: {
+          input_tokens: 1000,
+          output_tokens: 100,
+          service_tier: "priority",
+          iterations: [{ type: "message", input_tokens: 1000, output_tokens: 100 }],
+        },
+        content: [{ type: "text", text }, { type: "tool_use", input }],
+      },
+    };
+    const gateway = await start();
+    for (const [path, answer] of Object.entries(answers)) {
+      const before = await spent(gateway);
+      answering = (response) => response.writeHead(200, JSON_TYPE).end(JSON.stringify(answer));
+      const fields = { ...ASKED, stream: false, max_tokens: 10 };
+      const { isEstimated } = await call(gateway, fields, path);
+      assert.equal(isEstimated, undefined, path);
+      assert.equal(await spent(gateway) - before, 2 * 2_000_000 + 5_000_000, path);
+    }
   });
 
   it("is the usage at the end of a stream that repeats long tools and a long schema", async () => {

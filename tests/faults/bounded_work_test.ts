@@ -81,7 +81,7 @@ async function listCases(): Promise<readonly Case[]> {
     chat: (await import("../../src/dialects/openai_chat.ts")).OPENAI_CHAT,
     responses: (await import("../../src/dialects/openai_responses.ts")).OPENAI_RESPONSES,
     messages: (await import("../../src/dialects/anthropic.ts")).ANTHROPIC,
-    media: (await import("../../src/dialects/openai_events.ts")).OPENAI_EVENTS,
+    media: (await import("../../src/dialects/openai_media.ts")).OPENAI_MEDIA,
     other: (await import("../../src/dialects/opaque.ts")).OPAQUE,
   };
   const json = ([name, make]: readonly [string, (size: number) => string]): Case[] => {
@@ -167,6 +167,10 @@ async function listCases(): Promise<readonly Case[]> {
     ["comments", (size) => fill(":\n", size)],
     ["empty data lines", (size) => fill("data:\n", size)],
     ["one data line", (size) => `data: ${fill('{"a":[', size)}\n\n`],
+    [
+      "data lines within one text",
+      (size) => `data: "\n${fill(`data: ${"a".repeat(40)}\n`, size)}\n`,
+    ],
     ["data lines of one event", (size) => `${fill('data: {"a":\n', size)}\n`],
     [
       "one line of backslashes",

@@ -26,7 +26,7 @@ import {
   type RawCall,
   toRawRequest,
 } from "../support/tcp_peer.ts";
-import { until } from "../support/until.ts";
+import { until, untilSoon } from "../support/until.ts";
 
 /** An endless stream, as fast as it is read. */
 const flood: Answering = (response) => {
@@ -63,10 +63,12 @@ describe("faults of callers", () => {
       if (stage !== "before the header") {
         await until(() => caller.received().includes("{"), "the answer begins");
       }
-      const left = performance.now();
       caller.socket.destroy();
-      await until(() => provider.calls[0]?.isCut === true, `the upstream is closed ${stage}`);
-      assert.ok(performance.now() - left < 100, `${stage}: ${performance.now() - left} ms`);
+      await untilSoon(
+        () => provider.calls[0]?.isCut === true,
+        `the upstream is closed ${stage}`,
+        100,
+      );
       const { outcome, status } = await under.settled();
       assert.deepEqual([outcome, status], [
         "client_closed",
@@ -124,7 +126,7 @@ describe("faults of callers", () => {
         };
         response.on("drain", write);
         write();
-      }, { config: { limits: { writeStall: "1s" } }, provider: { deadlines: { total: "300ms" } } });
+      }, { config: { limits: { writeStall: "8s" } }, provider: { deadlines: { total: "2s" } } });
       const caller = raw(under, GOOD_BODY);
       await until(() => caller.received().length > 0, "the answer begins");
       caller.socket.pause();
@@ -270,7 +272,6 @@ describe("faults of callers", () => {
     await until(
       () => callers.every((caller) => caller.received().includes("data: ")),
       "all streams begin",
-      20_000,
     );
     assert.equal(under.gateway.openExchanges, 200);
     for (let number = 0; number < 20; number++) {

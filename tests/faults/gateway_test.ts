@@ -49,7 +49,7 @@ describe("faults of the gateway", () => {
       under.gateway.drain();
       assert.equal(under.gateway.isReady, false);
       assert.equal(under.gateway.openExchanges, 2);
-      const closed = under.gateway.close(500);
+      const closed = under.gateway.close(3000);
       assert.match((await call(under)).body, /gateway_draining/);
       finish();
       assert.equal(parseAnswer(await finishing.closed).body, chunk("a") + stream("b"));

@@ -147,7 +147,7 @@ describe("killed writers", () => {
     );
     assert.equal(await third.call(key), 200);
     await third.end();
-    assert.deepEqual(spent(), [2 * COST], "all but the last seconds of the one that was killed");
+    assert.deepEqual(spent(), [2 * COST], "all but the last seconds of the killed gateway");
     assert.deepEqual(readdirSync(at.path).sort(), good);
     assert.equal(third.program.reports(), "");
   });

@@ -52,7 +52,6 @@ describe("the listener", () => {
     await until(
       () => incomplete.every(({ socket }) => !socket.connecting),
       "all are connected",
-      20_000,
     );
     const countOpen = () => incomplete.filter(({ isClosed }) => !isClosed()).length;
     for (let number = 0; number < 10; number++) {
@@ -64,7 +63,7 @@ describe("the listener", () => {
     if (performance.now() - began < 1000) {
       assert.equal(countOpen(), 500, "they were open meanwhile");
     }
-    await until(() => countOpen() === 0, "all are closed", 20_000);
+    await until(() => countOpen() === 0, "all are closed");
     assert.equal(provider.calls.length, 10);
   });
 
@@ -223,7 +222,7 @@ describe("the listener", () => {
     );
     await until(() => stopped.received().includes("body_too_large"), "the one is answered");
     await until(() => endless.received().includes("body_too_large"), "the other too");
-    await until(() => stopped.isClosed() && endless.isClosed(), "both are closed", 30_000);
+    await until(() => stopped.isClosed() && endless.isClosed(), "both are closed");
     clearInterval(timer);
   });
 
@@ -260,12 +259,10 @@ describe("the listener", () => {
     await until(
       () => body.received().includes("body_timeout"),
       "408 for the dripping body",
-      10_000,
     );
     await until(
       () => half.isClosed() && drip.isClosed() && body.isClosed(),
       "all are closed",
-      30_000,
     );
     clearInterval(timer);
     assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status, 200);
@@ -288,7 +285,7 @@ describe("the listener", () => {
     arriving.socket.write(" ".repeat(500) + request(under));
     await until(() => countAnswers(arriving) === 1, "its next request is answered");
     const timer = setInterval(() => dripping.isClosed() || dripping.socket.write(" "), 250);
-    await until(dripping.isClosed, "it is closed", 20_000);
+    await until(dripping.isClosed, "it is closed");
     clearInterval(timer);
     assert.equal(provider.calls.length, 1);
   });

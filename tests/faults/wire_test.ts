@@ -101,7 +101,7 @@ describe("hostile bytes", () => {
       provider.calls.length = 0;
       const caller: RawConnection = openRaw(url, bytes);
       const isOver = () => caller.isClosed() || /^HTTP\/1\.1 \d{3}/.test(caller.received());
-      await until(isOver, `${name} is answered or closed`, 10_000);
+      await until(isOver, `${name} is answered or closed`);
       caller.socket.end();
       const smuggled = provider.calls.filter(({ body }) =>
         body.toString().startsWith("{") && body.includes(MARK)

@@ -31,7 +31,11 @@ withRedis.describe("workers while Redis is away", () => {
   withRedis.it(
     "all accept a key that one of them knows, none accepts an unknown one, and the report adds up",
     async () => {
-      at.configure({ admin: { port: 0 }, drain: { delay: "0s" }, redis: { url: redis.url } });
+      at.configure({
+        admin: { port: 0 },
+        drain: { delay: "0s" },
+        redis: { url: redis.url, timeout: "5s" },
+      });
       const [{ key }, { key: other }] = [
         await at.create("--requests", "100k/h"),
         await at.create(),

@@ -7,6 +7,7 @@ import { systemClock } from "../../src/exchange/clock.ts";
 import { RedisChangeLog } from "../../src/keys/redis/change_log.ts";
 import { toKeyNames } from "../../src/keys/redis/key_scripts.ts";
 import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
+import { patientClock } from "../support/patient_clock.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { type RedisCluster, startCluster } from "../support/redis_fleets.ts";
 import { startLink } from "../support/redis_link.ts";
@@ -16,7 +17,7 @@ import { type ChangePlace, describeChangeLog, makeChange } from "./change_log_su
 function makePlace(target: string | RedisTarget): ChangePlace {
   const clients: RedisClient[] = [];
   const connect = async () => {
-    const client = new RedisClient(target, systemClock, () => {});
+    const client = new RedisClient(target, patientClock, () => {});
     clients.push(client);
     await client.ready();
     return client;

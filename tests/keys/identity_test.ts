@@ -155,7 +155,7 @@ describe("the keys of an issuer", () => {
     await until(() => open.length > 0, "a fetch that hangs");
     const began = performance.now();
     assert.equal(await call(await issuer.token()), 200);
-    assert.ok(performance.now() - began < 1000);
+    assert.ok(performance.now() - began < 4000, "a fetch would last 5 s");
     for (const response of open) response.destroy();
   });
 

@@ -20,7 +20,7 @@ import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { createKey, revokeKey, rotateKey, suspendKey } from "../../src/keys/lifecycle.ts";
 import { STORED_FORMS } from "../../src/storage/stored_forms.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
-import { Member } from "./key_store_redis_fleet.ts";
+import { Member, PATIENT_TIMEOUT_MS } from "./key_store_redis_fleet.ts";
 import { digest, HOUR_MS, SOME_DAY } from "./key_store_suite.ts";
 import { assertFileReadable, assertReadable, FILE, RECORDS, REDIS } from "./version_1.ts";
 
@@ -204,7 +204,7 @@ withRedis.describe("keys that the first version wrote to Redis", () => {
     await raw.hset("sallyport:digests", REDIS.digests);
     await raw.hset("sallyport:used", REDIS.used);
     for (const [score, id] of REDIS.created) await raw.zadd("sallyport:created", score, id);
-    member = new Member(server.url);
+    member = new Member({ url: server.url, timeoutMs: PATIENT_TIMEOUT_MS });
     await member.client.ready();
   });
   afterAll(async () => {

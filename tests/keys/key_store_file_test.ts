@@ -28,7 +28,7 @@ import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";
 import { makeFolder } from "../support/program.ts";
-import { until } from "../support/until.ts";
+import { until, untilSoon } from "../support/until.ts";
 import {
   CHANGE_HOLDS_MS,
   describeKeyRegistry,
@@ -272,7 +272,7 @@ describe("unknown keys in a file", () => {
       }
       isFlooding = false;
       await flood;
-      assert.ok(!(store.find(ONE.digest) instanceof Promise), "who is known waits for nobody");
+      assert.ok(!(store.find(ONE.digest) instanceof Promise), "a known key does not wait");
       const before = file.glances;
       store.find(ONE.digest);
       assert.equal(file.glances, before);
@@ -310,7 +310,7 @@ describe("unknown keys in a file", () => {
       gate.resolve();
       for (const key of await Promise.all(found)) assert.equal(key?.id, "two");
       assert.equal(await stranger, undefined);
-      assert.equal(file.glances, 2, "those who wait share the next look");
+      assert.equal(file.glances, 2, "waiting calls share the next look");
       store.close();
     }));
 
@@ -391,7 +391,7 @@ describe("a file of keys that people write", () => {
       }
       place.reports.length = 0;
       writeFileSync(place.file, toText([TWO]));
-      await until(
+      await untilSoon(
         async () => await store.find(TWO.digest) !== undefined,
         "the mended file holds",
         CHANGE_HOLDS_MS,
@@ -410,6 +410,25 @@ describe("a file of keys that people write", () => {
       for (const key of [ONE, TWO, record("three")]) {
         assert.equal((await store.find(key.digest))?.id, key.id);
       }
+    }));
+
+  it("is reported after a change by others, also if this gateway changes it before its next check", () =>
+    within(toText([ONE]), async (place) => {
+      let check = (): void => {};
+      const store = await place.open({
+        ...systemClock,
+        timer: (_, fire) => (check = fire, () => {}),
+      });
+      await store.change("two", () => TWO);
+      const later = [{ ...toKeyJson(ONE), requires: ["addresses"] }, toKeyJson(TWO)];
+      writeFileSync(place.file, JSON.stringify({ keys: later }));
+      await store.change("three", () => record("three"));
+      check();
+      await until(() => place.reports.length === 2, "the operator is told");
+      assert.deepEqual(place.reports, [
+        `${place.file}: 3 keys are valid from now on`,
+        `${place.file}: keys that this version does not understand are refused: one (requires: addresses)`,
+      ]);
     }));
 
   it("loses nothing to a change during a read", () =>

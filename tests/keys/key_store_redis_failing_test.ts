@@ -20,7 +20,7 @@ import { Fleet, Member } from "./key_store_redis_fleet.ts";
 import { digest, record, SOME_DAY } from "./key_store_suite.ts";
 
 const [ONE, TWO, STRANGER] = [record("one"), record("two"), {
-  digest: digest("nobody has this one"),
+  digest: digest("no key has this one"),
 }];
 const MINUTE_MS = 60_000;
 /** Longest look-up while Redis is silent. Milliseconds. */
@@ -96,9 +96,12 @@ async function layWire(
   };
 }
 
+/** Runs a function with a fleet that waits for Redis as long as gateways do by default. */
+const withFleet = (act: (fleet: Fleet) => Promise<void>) => Fleet.with(act, REDIS_DEADLINE_MS);
+
 withRedis.describe("keys in a Redis that is down", () => {
   it("can be looked up at the start for longer than the timeout: Redis does not fail", () =>
-    Fleet.with(async (fleet) => {
+    withFleet(async (fleet) => {
       await fleet.fill(ONE);
       const link = await startLink(fleet.server.port);
       try {
@@ -115,7 +118,7 @@ withRedis.describe("keys in a Redis that is down", () => {
     }));
 
   it("stay valid for the stated time if they are known; other keys are not called unknown", () =>
-    Fleet.with(async (fleet) => {
+    withFleet(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
       assert.equal(await member.say(ONE), "one");
@@ -143,7 +146,7 @@ withRedis.describe("keys in a Redis that is down", () => {
     }));
 
   it("with an announced change are no longer valid", () =>
-    Fleet.with(async (fleet) => {
+    withFleet(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
       for (const key of [ONE, TWO]) assert.equal(await member.say(key), key.id);
@@ -160,7 +163,7 @@ withRedis.describe("keys in a Redis that is down", () => {
     }));
 
   it("return without a restart, and each event is logged once a minute at most", () =>
-    Fleet.with(async (fleet) => {
+    withFleet(async (fleet) => {
       await fleet.fill(ONE);
       const member = await fleet.join();
       for (let round = 0; round < 3; round++) {
@@ -192,7 +195,7 @@ withRedis.describe("keys in a Redis that is down", () => {
 
   it("do not prevent a gateway from starting", async () => {
     const port = await freePort();
-    await Fleet.with(async (fleet) => {
+    await withFleet(async (fleet) => {
       const { result: member, ms } = await measured(() =>
         fleet.join({ url: `redis://127.0.0.1:${port}` })
       );
@@ -217,7 +220,7 @@ withRedis.describe("keys in a Redis that is down", () => {
 
 withRedis.describe("keys in a Redis that is silent", () => {
   it("cost the first look-up a short wait, and the others none", () =>
-    Fleet.with(async (fleet) => {
+    withFleet(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
       assert.equal(await member.say(ONE), "one");
@@ -247,7 +250,7 @@ withRedis.describe("keys in a Redis that is silent", () => {
     }));
 
   it("are requested on a new connection when the old one is dead", () =>
-    Fleet.with(async (fleet) => {
+    withFleet(async (fleet) => {
       const wire = await layWire(fleet.server.port);
       try {
         await fleet.fill(ONE);
@@ -266,7 +269,7 @@ withRedis.describe("keys in a Redis that is silent", () => {
     }));
 
   it("are not silent only because this process was busy", () =>
-    Fleet.with(async (fleet) => {
+    withFleet(async (fleet) => {
       await fleet.fill(ONE);
       const member = await fleet.join();
       for (let round = 0; round < 5; round++) {
@@ -282,7 +285,7 @@ withRedis.describe("keys in a Redis that is silent", () => {
 
 withRedis.describe("keys in a Redis that has changed", () => {
   it("are not all called unknown when it returns empty", () =>
-    Fleet.with(async (fleet) => {
+    withFleet(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
       assert.equal(await member.say(ONE), "one");
@@ -331,14 +334,18 @@ withRedis.describe("keys in a Redis that has changed", () => {
       }
       await fleet.raw.flushall();
       const fresh = await fleet.join();
-      assert.equal(await fresh.say(STRANGER), GONE, "where nothing is, nobody can tell what was");
+      assert.equal(
+        await fresh.say(STRANGER),
+        GONE,
+        "where nothing is, no gateway can know what was",
+      );
       assert.match(fresh.told.join("\n"), /^Redis has no keys: until the first is made, .*$/);
       await fleet.fill(ONE);
       assert.equal(await fresh.say(STRANGER), "unknown");
     }));
 
   it("fail one by one if it answers errors, and the others work at once", () =>
-    Fleet.with(async (fleet) => {
+    withFleet(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
       assert.equal(await member.say(ONE), "one");
@@ -374,7 +381,7 @@ withRedis.describe("keys in a Redis that has changed", () => {
     const port = await freePort();
     await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
     try {
-      await Fleet.with(async (fleet) => {
+      await withFleet(async (fleet) => {
         const member = await fleet.join({ url: `redis://127.0.0.1:${port}` });
         assert.equal(await member.say(ONE), GONE);
         assert.equal(member.reports.length, 1);
@@ -392,7 +399,7 @@ withRedis.describe("keys in a Redis that has changed", () => {
     const hear = (reason: unknown) => void unheard.push(reason);
     process.on("unhandledRejection", hear);
     try {
-      await Fleet.with(async (fleet) => {
+      await withFleet(async (fleet) => {
         await fleet.fill(ONE, TWO);
         const member = await fleet.join();
         await fleet.listening(2);

@@ -13,8 +13,8 @@ import { systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { type RedisCluster, startCluster } from "../support/redis_fleets.ts";
-import { until } from "../support/until.ts";
-import { Fleet, Member } from "./key_store_redis_fleet.ts";
+import { until, untilSoon } from "../support/until.ts";
+import { Fleet, Member, PATIENT_TIMEOUT_MS } from "./key_store_redis_fleet.ts";
 import {
   CHANGE_HOLDS_MS,
   describeKeyRegistry,
@@ -36,7 +36,7 @@ withRedis.describe("one Redis for all of these", () => {
     const url = server?.url ?? assert.fail("no Redis");
     const members: Member[] = [];
     const open = async () => {
-      const member = new Member(url);
+      const member = new Member({ url, timeoutMs: PATIENT_TIMEOUT_MS });
       members.push(member);
       await member.client.ready();
       return member.store;
@@ -105,12 +105,12 @@ withRedis.describe("a change of keys in Redis", () => {
       const isHeard = async () =>
         (await there.store.find(ONE.digest))?.revokedAt === SOME_DAY &&
         await there.say(record("new")) === "new";
-      await until(isHeard, "the change is heard", CHANGE_HOLDS_MS);
+      await untilSoon(isHeard, "the change is heard", CHANGE_HOLDS_MS);
       // Gateways whose connection was lost hear it too.
       await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
       await fleet.listening(3);
       await here.store.change("two", (key = assert.fail()) => revokeKey(key, SOME_DAY));
-      await until(
+      await untilSoon(
         async () => (await there.store.find(TWO.digest))?.revokedAt === SOME_DAY,
         "heard",
         CHANGE_HOLDS_MS,
@@ -188,15 +188,15 @@ withRedis.describe("keys in Redis", () => {
       assert.equal(await fleet.scripts(), before + 1);
       member.pass(600);
       const found = member.store.find(ONE.digest);
-      assert.ok(!(found instanceof Promise), "nobody waits for what is good still");
-      await until(async () => await fleet.scripts() === before + 2, "it is asked beside");
-      await until(() => !(member.store.find(ONE.digest) instanceof Promise), "and known anew");
+      assert.ok(!(found instanceof Promise), "a record that is still valid is not waited for");
+      await until(async () => await fleet.scripts() === before + 2, "it is asked meanwhile");
+      await until(() => !(member.store.find(ONE.digest) instanceof Promise), "and known again");
     }));
 
   it("are cached in a bounded number: a flood of unknown digests evicts nothing", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE);
-      const member = await fleet.join({ timeoutMs: 5000 }); // a busy machine is no outage
+      const member = await fleet.join();
       member.stopTime();
       assert.equal(await member.say(ONE), "one");
       const random = (index: number) => ({ digest: digest(`flood ${index}`) });

@@ -9,7 +9,7 @@ import {
   KeyStoreError,
   KeyStoreUnavailable,
 } from "../../src/keys/key_store.ts";
-import { until } from "../support/until.ts";
+import { untilSoon } from "../support/until.ts";
 
 /** A change applies everywhere within this time. Milliseconds. */
 export const CHANGE_HOLDS_MS = 1000;
@@ -273,14 +273,14 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
         assert.equal(await there.find(made.digest), undefined);
         assert.ok(await there.find(digest("second before")));
         await here.change(made.id, () => made);
-        await until(
+        await untilSoon(
           async () => await there.find(made.digest) !== undefined,
           "a new key is known",
           CHANGE_HOLDS_MS,
         );
         await here.change("first", (current = assert.fail()) => revokeKey(current, SOME_DAY));
         const isRevoked = async () => (await there.find(digest("first")))?.revokedAt === SOME_DAY;
-        await until(isRevoked, "a key is revoked", CHANGE_HOLDS_MS);
+        await untilSoon(isRevoked, "a key is revoked", CHANGE_HOLDS_MS);
         await here.change(
           "second",
           (current = assert.fail()) => rotateKey(current, 0, { digest, now: SOME_DAY }).record,
@@ -288,7 +288,7 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
         const isOut = async () =>
           await there.find(digest("second")) === undefined &&
           await there.find(digest("second before")) === undefined;
-        await until(isOut, "old secrets are out", CHANGE_HOLDS_MS);
+        await untilSoon(isOut, "old secrets are out", CHANGE_HOLDS_MS);
         for (const store of [here, there]) {
           assert.equal((await store.find(digest("third")))?.id, "third");
         }

@@ -140,7 +140,7 @@ describe("the state of keys", () => {
         await Promise.resolve();
       }
       await writing;
-      await until(() => gateway.timers.length > 0, "it is to be written again");
+      await until(() => gateway.timers.length > 0, "it must be written again");
       await gateway.write();
       const ids = Array.from({ length: 50 }, (_, index) => `during-${index}`);
       assert.equal((await new Gateway(folder).state.lastUsed(ids)).size, 50);

@@ -3,19 +3,21 @@
 import assert from "node:assert/strict";
 import { afterAll, beforeAll, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
-import { systemClock } from "../../src/exchange/clock.ts";
 import { TeamDirectory } from "../../src/keys/team_directory.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
 import { RedisTeamStore } from "../../src/keys/redis/team_store.ts";
 import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
+import { patientClock } from "../support/patient_clock.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { type RedisCluster, startCluster } from "../support/redis_fleets.ts";
+import { startLink } from "../support/redis_link.ts";
 import { describeTeamStore, type TeamPlace } from "./team_store_suite.ts";
 
 /** Opens stores over one empty Redis. */
 function makePlace(target: string | RedisTarget): TeamPlace {
   const clients: RedisClient[] = [];
   const connect = async () => {
-    const client = new RedisClient(target, systemClock, () => {});
+    const client = new RedisClient(target, patientClock, () => {});
     clients.push(client);
     await client.ready();
     return client;
@@ -41,9 +43,24 @@ withRedis.describe("one Redis for all of these", () => {
     return makePlace(url());
   });
 
+  it("is read for operators with their deadline, and for callers with the deadline of a call", async () => {
+    const link = await startLink(server?.port ?? assert.fail("no Redis"));
+    const client = new RedisClient({ url: link.url, timeoutMs: 20 }, systemClock, () => {});
+    await client.ready();
+    try {
+      link.rtt = 200;
+      const store = new RedisTeamStore(client, { generation: () => undefined });
+      assert.equal((await store.read(true)).isComplete, true);
+      await assert.rejects(store.read());
+    } finally {
+      client.close();
+      await link.close();
+    }
+  });
+
   it("keeps known teams in effect after Redis has lost its data, and calls no other team unknown until that is confirmed", async () => {
     const generations = "sallyport:generations";
-    const client = new RedisClient(url(), systemClock, () => {});
+    const client = new RedisClient(url(), patientClock, () => {});
     await client.ready();
     await client.ask((redis) => redis.hset(generations, "one", "here"), Number);
     const open = () =>

@@ -18,7 +18,8 @@ import {
 } from "../../src/limits/limiter.ts";
 import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
-import { REDIS_DEADLINE_MS as CALL_MS, RedisClient } from "../../src/storage/redis_client.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
+import { patientClock } from "../support/patient_clock.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import { expecting, keyWith, tokens, usedOf } from "./limits_suite.ts";
@@ -31,11 +32,6 @@ const BLOCK = LIMIT / 100;
 const PRICE = 250_000;
 const hourly = { tokens: { limit: LIMIT, windowMs: HOUR } };
 
-/** Deadlines that a busy machine meets too. */
-const patient: Clock = {
-  ...systemClock,
-  timer: (ms, fire) => systemClock.timer(ms === CALL_MS ? 10_000 : ms, fire),
-};
 /** The limiters' clock. Tests move it, and it fires no timer. */
 let passedMs = 0;
 const moved: Clock = {
@@ -64,7 +60,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
   });
 
   async function join(): Promise<Member> {
-    const client = new RedisClient(server.url, patient, () => {});
+    const client = new RedisClient(server.url, patientClock, () => {});
     await client.ready();
     const limiter = new RedisLimiter(client, moved);
     await limiter.start();
@@ -329,7 +325,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
 
   it("continue without Redis with the rest of the blocks, and charge additional usage when Redis is back", async () => {
     const own = await startRedis();
-    const client = new RedisClient(own.url, { ...patient, timer: systemClock.timer }, () => {});
+    const client = new RedisClient(own.url, systemClock, () => {});
     await client.ready();
     const limiter = new RedisLimiter(client, moved);
     await limiter.start();

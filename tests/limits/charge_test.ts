@@ -121,6 +121,15 @@ describe("the charge of a call", () => {
       });
     }
 
+    it("costs the pictures that it asked for", async () => {
+      const gateway = await start({ limits: { budget: "1000 USD/month" } }, {}, {
+        prices: { "test-*": { images: 80 } },
+        currency: "USD",
+      });
+      await leave(gateway, toCall(gateway, { prompt: "A cat", n: 10 }, "/v1/images/generations"));
+      assert.equal(await charged(gateway, "spend", 1000e9), 800_000_000);
+    });
+
     type Fields = Record<string, unknown>;
     const CONTEXTS: Readonly<
       Record<string, [provider: object, path: string, body: Fields, least: number, most: number]>
@@ -253,6 +262,112 @@ describe("the charge of a call", () => {
       assert.equal(await charged(gateway), usage?.total);
     });
   }
+
+  for (
+    const [name, status, code, shape, isCharged] of [
+      ["a refusal of Azure's content filter", 400, "content_filter", "azure", true],
+      ["a refusal of a content filter at Azure's new addresses", 400, "content_filter", "v1", true],
+      ["a timeout at Azure", 408, "Timeout", "azure", true],
+      ["another 400", 400, "invalid_value", "azure", false],
+      ["a timeout elsewhere", 408, "Timeout", "v1", false],
+      ["a 429 of Azure", 429, "content_filter", "azure", false],
+    ] as const
+  ) {
+    for (const padding of [0, 1_000_000]) {
+      it(`is ${isCharged ? "the input" : "nothing"} for ${name}, in a body of ${padding} bytes or more`, async () => {
+        answering = (response) => {
+          response.writeHead(status, { "content-type": "application/json" });
+          response.write(`{"error":{"code":"${code}","param":"prompt"`);
+          response.end(`,"message":"${"x".repeat(padding)}"}}`);
+        };
+        const isAzure = shape === "azure";
+        const gateway = under = await startUnderTest({
+          upstreams: { a: isAzure ? new URL(provider.url).origin : provider.url },
+          provider: { shape },
+          config: { keys: [{ id: "caller", key: KEY, limits: { budget: "1000M/month" } }] },
+        });
+        const path = isAzure
+          ? "/openai/deployments/m/chat/completions?api-version=2024-10-21"
+          : "/v1/chat/completions";
+        const call = toCall(gateway, { messages: MESSAGES, max_tokens: 500 }, path);
+        assert.equal((await callRaw(gateway.a, call)).status, status);
+        const { usage, isEstimated } = await gateway.settled();
+        assert.deepEqual(
+          [usage?.output, isEstimated],
+          isCharged ? [0, true] : [undefined, undefined],
+        );
+        assert.equal((usage?.input ?? 0) > 0, isCharged);
+      });
+    }
+  }
+
+  it("is the most input for a refusal under a strict budget, and no output", async () => {
+    answering = (response) =>
+      void response.writeHead(400, { "content-type": "application/json" })
+        .end('{"error":{"code":"content_filter"}}');
+    const gateway = await start({ limits: { budget: "1M/month", mode: "strict" } }, {
+      maxOutput: 1000,
+    });
+    const call = toCall(gateway, { messages: MESSAGES, max_tokens: 500 });
+    await callRaw(gateway.a, call);
+    const { usage } = await gateway.settled();
+    assert.deepEqual([usage?.input, usage?.output], [call.body.length + 1024, 0]);
+  });
+
+  for (
+    const [name, type, path, fields, expected] of [
+      ["speech", "audio/mpeg", "/v1/audio/speech", { input: "Hello" }, 5 * 1000],
+      ["a small answer", "application/json", "/v1/chat/completions", {
+        messages: MESSAGES,
+        max_tokens: 500,
+      }, undefined],
+    ] as const
+  ) {
+    it(`is the reservation if the connection breaks within ${name}`, async () => {
+      answering = (response, call) => {
+        if (call.path === "/v1/models") return response.end("{}");
+        response.writeHead(200, { "content-type": type, "content-length": 3000 });
+        response.write("{", () => response.destroy());
+      };
+      const gateway = await start({ limits: { budget: "1000 USD/month" } }, {}, {
+        prices: { "test-*": { input: 1, output: 1, characters: 1 } },
+        currency: "USD",
+      });
+      await callRaw(gateway.a, toCall(gateway, fields, path));
+      const { usage, isEstimated } = await gateway.settled();
+      assert.equal(isEstimated, true);
+      const tokens = (usage?.total ?? 0) * 1000;
+      assert.equal(await charged(gateway, "spend", 1000e9), expected ?? tokens);
+      if (expected === undefined) assert.equal(usage?.output, 500);
+    });
+  }
+
+  it("is no picture for a refusal", async () => {
+    answering = (response, { path }) => {
+      response.writeHead(path === "/v1/models" ? 200 : 400, { "content-type": "application/json" });
+      response.end('{"error":{"code":"content_filter"}}');
+    };
+    const gateway = await start({ limits: { budget: "1000 USD/month" } }, {}, {
+      prices: { "test-*": { images: 80 } },
+      currency: "USD",
+    });
+    await callRaw(gateway.a, toCall(gateway, { prompt: "A cat", n: 10 }, "/v1/images/generations"));
+    await gateway.settled();
+    assert.equal(await charged(gateway, "spend", 1000e9), 0);
+  });
+
+  it("is the input for a timeout of Azure without a body", async () => {
+    answering = (response) => void response.writeHead(408, { "content-length": 0 }).end();
+    const gateway = under = await startUnderTest({
+      upstreams: { a: new URL(provider.url).origin },
+      provider: { shape: "azure" },
+      config: { keys: [{ id: "caller", key: KEY, limits: { budget: "1000M/month" } }] },
+    });
+    const path = "/openai/deployments/m/chat/completions?api-version=2024-10-21";
+    await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES }, path));
+    const { usage } = await gateway.settled();
+    assert.deepEqual([(usage?.input ?? 0) > 0, usage?.output], [true, 0]);
+  });
 
   it("is the reservation if the provider accepts the call and does the work later", async () => {
     answering = (response) =>
@@ -458,7 +573,7 @@ describe("the charge of a call", () => {
         response.write(event(delta));
         if (!isSilent) response.end(event(completed));
       };
-      const deadlines = { idle: "300ms", firstEvent: "300ms" };
+      const deadlines = { idle: "2s", firstEvent: "2s" };
       const gateway = await start({ limits: { budget: "1000M/month" } }, { deadlines });
       const call = toCall(gateway, { ...earlier, stream: true }, responses);
       await callRaw(gateway.a, call);
@@ -546,7 +661,7 @@ describe("the charge of a call", () => {
         response.end(event(completed));
       };
       const gateway = await start({ limits: { budget: "1000M/month" } }, {
-        deadlines: { total: "1s" },
+        deadlines: { total: "4s" },
       });
       const call = toCall(gateway, { ...earlier, stream: true }, responses);
       const { socket } = openRaw(gateway.a, toRawRequest(gateway.a, call));

@@ -174,7 +174,9 @@ describe("limits of tokens", () => {
           firstByte: ms,
           ...(leavesAfter === undefined && { idle: ms, firstEvent: ms }),
         };
-        const gateway = await start({ tokens: `${LIMIT}/h` }, { deadlines });
+        // This provider finishes late calls and bills them, which its operator knows.
+        const settings = { deadlines, chargeTimeouts: "reservation" };
+        const gateway = await start({ tokens: `${LIMIT}/h` }, settings);
         provider.conduct = { output: OUTPUT, isStated: false, ...conduct };
         let admitted = 0;
         while (admitted < MAX_CALLS && await evade(gateway, { form, isStream }, leavesAfter)) {

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
-import type { LimitName } from "../../src/limits/limit_kinds.ts";
+import type { LimitName } from "../../src/config/limit_kinds.ts";
 import type { Lease, LimitSubject, Reservation } from "../../src/limits/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 

@@ -163,7 +163,7 @@ describe("limits that another process counts", () => {
       isAway = away;
       const second = await limiter.acquire([subject], {
         ...expecting(tokens(10)),
-        countedByFirstLease: subject.name,
+        firstLeaseSubject: subject.name,
       });
       isAway = false;
       sent.length = 0;

@@ -5,7 +5,7 @@ import type { Budget } from "../../src/config/units.ts";
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { enforce } from "../../src/limits/verdict.ts";
-import type { SettledLimit } from "../../src/limits/limit_kinds.ts";
+import type { SettledLimit } from "../../src/config/limit_kinds.ts";
 import {
   type Amounts,
   ASK_AGAIN_MS,

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, beforeEach, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { Redis } from "ioredis";
-import { REDIS_DEADLINE_MS as CALL_MS, RedisClient } from "../../src/storage/redis_client.ts";
+import { RedisClient } from "../../src/storage/redis_client.ts";
 import {
   type Lease,
   LEASE_MS,
@@ -25,6 +25,7 @@ import { END_OF } from "../../src/limits/redis/scripts.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { periodEnd, PERIODS } from "../../src/config/units.ts";
+import { patientClock } from "../support/patient_clock.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import { commandsFor, runPair, type Side } from "./limits_model.ts";
@@ -50,18 +51,13 @@ interface Member {
   close(): Promise<void>;
 }
 
-/** Deadlines that a busy machine meets too: a healthy Redis shall decide. */
-const patient: Clock = {
-  ...systemClock,
-  timer: (ms, fire) => systemClock.timer(ms === CALL_MS ? 10_000 : ms, fire),
-};
 /** The same until Redis is paused. Then deadlines pass as in service. */
 const createPausedClock = (): Clock & { isPaused: boolean } => {
   const clock = {
     ...systemClock,
     isPaused: false,
     timer: (ms: number, fire: () => void) =>
-      (clock.isPaused ? systemClock : patient).timer(ms, fire),
+      (clock.isPaused ? systemClock : patientClock).timer(ms, fire),
   };
   return clock;
 };
@@ -118,7 +114,7 @@ async function tryAcquire(limiter: Limiter, subject: LimitSubject, reservation =
 let server: RedisServer;
 let raw: Redis;
 const members: Member[] = [];
-const start = async (clock = patient, sizes?: BlockSizes): Promise<Member> => {
+const start = async (clock = patientClock, sizes?: BlockSizes): Promise<Member> => {
   const member = await join(server.url, clock, sizes);
   members.push(member);
   return member;
@@ -149,7 +145,7 @@ withRedis.describe("in Redis", () => {
   afterAll(close);
   for (const [place, sizes] of [["in Redis"], ["in blocks of Redis", SMALL_BLOCKS]] as const) {
     describeLimiter(place, async () => {
-      const member = await join(server.url, patient, sizes);
+      const member = await join(server.url, patientClock, sizes);
       return {
         limiter: member.limiter,
         now: () => Date.now() + passedMs,
@@ -169,7 +165,7 @@ withRedis.describe("limits in Redis and limits in memory", () => {
   it("answer alike at each step, in blocks", () => assertAlike(SMALL_BLOCKS));
 
   const assertAlike = async (sizes?: BlockSizes) => {
-    const member = await start(patient, sizes);
+    const member = await start(patientClock, sizes);
     const { limiter } = member;
     // New limits each time: their windows are not known, so Redis is asked about all of them.
     const forgetful: Limiter = {
@@ -236,7 +232,7 @@ withRedis.describe("limits in Redis and limits in memory", () => {
   it("end days and months by the clock of Redis, however wrong the clock of a gateway is", async () => {
     for (const drift of [-40 * 24 * HOUR, -HOUR, HOUR, 40 * 24 * HOUR]) {
       const { client } = await start();
-      const limiter = new RedisLimiter(client, { ...patient, now: () => Date.now() + drift });
+      const limiter = new RedisLimiter(client, { ...patientClock, now: () => Date.now() + drift });
       for (const period of PERIODS) {
         const key = keyWith({ budget: { limit: 10, period } });
         (await limiter.acquire([key], NO_RESERVATION)).release(tokens(10));
@@ -615,7 +611,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     await limiter.acquire([{ ...key }, { ...provider }], NO_RESERVATION);
     const dry = new DryLimiter((subject) => limiter.status(subject));
     await dry.acquire([key], NO_RESERVATION);
-    await dry.acquire([key, provider], { ...NO_RESERVATION, countedByFirstLease: key.name });
+    await dry.acquire([key, provider], { ...NO_RESERVATION, firstLeaseSubject: key.name });
     assert.deepEqual(dry.asked?.statuses.map(({ name }) => name), ["requests", "concurrency"]);
   });
 
@@ -712,7 +708,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
   // Regression: the first waiting call returned the amount that the others were about to use. They
   // were refused, although the whole amount was left.
   it("share a block among all waiting calls, to the end of a limit", async () => {
-    const member = await start(patient, SMALL_BLOCKS);
+    const member = await start(patientClock, SMALL_BLOCKS);
     const large = keyWith({ requests: { limit: 5, windowMs: HOUR } });
     const answers = await Promise.all(
       Array.from({ length: 8 }, () => tryAcquire(member.limiter, large)),
@@ -822,7 +818,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     await other.close();
     await server.kill();
     assert.equal(await passedOf(member), 40);
-    const client = new RedisClient(server.url, { ...patient, timer: systemClock.timer }, () => {});
+    const client = new RedisClient(server.url, systemClock, () => {});
     const stranger = new RedisLimiter(client, movedClock);
     await stranger.start();
     assert.equal(await passedOf({ limiter: stranger }), 8);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { parseList } from "structured-headers";
-import type { LimitName } from "../../src/limits/limit_kinds.ts";
+import type { LimitName } from "../../src/config/limit_kinds.ts";
 import {
   type Amounts,
   FREE_RESERVATION,
@@ -344,7 +344,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     const provider = providerWith({ tokens: { limit: 1000, windowMs: HOUR }, ...CALLS });
     for (const requests of [1, 2]) {
       const first = await reserve(tokens(0), key);
-      const both = { ...expecting(tokens(20)), countedByFirstLease: key.name };
+      const both = { ...expecting(tokens(20)), firstLeaseSubject: key.name };
       assert.deepEqual(await usedOf(limiter, provider), {
         requests: requests - 1,
         tokens: 7 * (requests - 1),
@@ -373,7 +373,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
       });
     }
     const refusal = await refusalOf(() =>
-      limiter.acquire([key], { ...expecting(tokens(90)), countedByFirstLease: key.name })
+      limiter.acquire([key], { ...expecting(tokens(90)), firstLeaseSubject: key.name })
     );
     assert.equal(refusal.limit, "tokens");
   });
@@ -391,7 +391,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     for (let number = 0; number < 3; number++) {
       await limiter.acquire([key, provider], {
         ...expecting(tokens(10)),
-        countedByFirstLease: key.name,
+        firstLeaseSubject: key.name,
       });
       assert.equal((await refused()).limit, "requests");
     }
@@ -403,7 +403,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     const { limiter } = getUnder();
     const key = keyWith({ requests: CALLS_A_HOUR, ...limits });
     const held = (count: number) =>
-      limiter.acquire([key], { ...expecting(tokens(count)), countedByFirstLease: key.name });
+      limiter.acquire([key], { ...expecting(tokens(count)), firstLeaseSubject: key.name });
     await reserve(tokens(0), key);
     await held(90);
     const first = await reserve(tokens(0), key);
@@ -422,7 +422,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     await reserve(tokens(0), key);
     const second = await limiter.acquire([key, provider], {
       ...expecting(tokens(0)),
-      countedByFirstLease: key.name,
+      firstLeaseSubject: key.name,
     });
     second.release(tokens(0), true);
     assert.deepEqual([await usedOf(limiter, key), await usedOf(limiter, provider)], [{

@@ -31,7 +31,7 @@ function createSupervisor(limiter = new MemoryLimiter(systemClock)) {
       setImmediate(() => {
         if (!isAlive) return;
         const states = leases.handle(message);
-        if (message.questions.length > 0) setImmediate(() => isAlive && worker.answered(states));
+        if (message.questions.length > 0) setImmediate(() => isAlive && worker.receive(states));
       });
     });
     const kill = () => {

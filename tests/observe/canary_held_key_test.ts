@@ -8,6 +8,7 @@ import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, it } from "@std/testing/bdd";
+import { ADMIN_ROUTES } from "../../src/admin/api/routes.ts";
 import { type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { dumpRedis } from "../support/key_place.ts";
@@ -17,20 +18,18 @@ import { callRaw } from "../support/tcp_peer.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
+const LIVE = "/v1/live";
 const CANARIES = ["held-canary-of-file", "held-canary-of-team", "held-canary-of-output"];
+/** All views of the admin listener, apart from the live feed, which has no end. */
 const VIEWS = [
-  "/metrics",
-  "/readyz",
-  "/v1/exchanges",
-  "/v1/usage?by=key,provider,team",
-  "/v1/budgets",
-  "/v1/teams",
-  "/v1/keys",
-  "/v1/providers",
-  "/v1/recordings",
-  "/v1/fleet",
-  "/openapi.json",
-];
+  ...["/metrics", "/readyz", "/livez", "/openapi.json", "/"],
+  ...ADMIN_ROUTES.filter(({ method }) => method === "get").map(({ path }) => path),
+].filter((path) => path !== LIVE);
+/** Commands that print something of a running gateway. */
+const COMMANDS = [
+  ...["check", "health --json", "keys list", "keys export", "teams list", "teams show ads"],
+  ...["usage --by payer,key", "usage export", "usage history", "changes", "runs list"],
+].map((line) => line.split(" "));
 
 describe("a held key", () => {
   const closing: (() => Promise<unknown> | unknown)[] = [];
@@ -103,6 +102,7 @@ describe("a held key", () => {
               host,
               "gateway-auth": `Bearer ${key}`,
               "content-type": "application/json",
+              "gateway-run": `run-of-${host}`,
               ...(body === STREAM_BODY && { "gateway-durable": "true" }),
             },
             body,
@@ -118,6 +118,21 @@ describe("a held key", () => {
     await (await fetch(`${admin}${path}`, { headers: { authorization: `Bearer ${TOKEN}` } }))
       .text();
 
+  /** Reads the beginning of the live feed, which has the calls so far. */
+  async function readLive({ admin }: Running): Promise<string> {
+    const headers = { authorization: `Bearer ${TOKEN}` };
+    const { body } = await fetch(`${admin}${LIVE}`, { headers });
+    const reader = body?.pipeThrough(new TextDecoderStream()).getReader() ?? assert.fail();
+    let text = "";
+    while (!text.includes('"usesHeldKey":true')) {
+      const { value, done } = await reader.read();
+      assert.ok(!done, text);
+      text += value;
+    }
+    await reader.cancel();
+    return text;
+  }
+
   async function assertHidden(args: readonly string[], redis?: RedisServer): Promise<void> {
     const { running, secrets } = await start(args, redis);
     const { key, answers: told } = await callAll(running);
@@ -127,7 +142,12 @@ describe("a held key", () => {
       async () => JSON.parse(await read(running, "/readyz")).openExchanges === 0,
       "all is settled",
     );
-    for (const view of VIEWS) told.push(await read(running, view));
+    const { json } = await running.call("GET", "/v1/keys");
+    for (const view of VIEWS) {
+      const name = view.includes("keys") ? json.keys[0].id : "ads";
+      told.push(await read(running, view.replace(/\{\w+\}/, name)));
+    }
+    told.push(await readLive(running));
     const { path } = running.at;
     const request = join(path, "request.http");
     const head = ["POST /v1/chat/completions HTTP/1.1", "Host: a.localhost"];
@@ -139,9 +159,16 @@ describe("a held key", () => {
       /with the provider key that the gateway holds/,
       explained.stderr,
     );
-    const checked = await runProgram(["check"], { cwd: path });
-    assert.equal(checked.status, 0, checked.stderr);
-    told.push(...[explained, checked].flatMap(({ stdout, stderr }) => [stdout, stderr]));
+    told.push(explained.stdout, explained.stderr);
+    const env = {
+      SALLYPORT_ADMIN: `127.0.0.1:${new URL(running.admin).port}`,
+      SALLYPORT_ADMIN_TOKEN: TOKEN,
+    };
+    for (const args of COMMANDS) {
+      const { status, stdout, stderr } = await runProgram(args, { cwd: path, env });
+      assert.equal(status, 0, `${args}: ${stderr}`);
+      told.push(stdout, stderr);
+    }
     assert.ok(told.some((each) => each.includes('"usesHeldKey":true')), "exchanges are marked");
     assert.ok(running.program.stdout().includes('"heldKey":true'), "the log is marked");
     if (redis !== undefined) told.push(await dumpRedis(redis));

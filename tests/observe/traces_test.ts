@@ -197,6 +197,28 @@ describe("traces", () => {
     });
   });
 
+  it("have no key that the gateway holds", async () => {
+    writeFileSync(
+      join(folder.path, "gateway.jsonc"),
+      JSON.stringify({
+        providers: {
+          a: { upstream: provider.url, hosts: ["*"], upstreamKey: { env: "HELD" } },
+        },
+        keys: [{ id: "one", key: KEY, heldKeys: true }],
+      }),
+    );
+    await serve({ SALLYPORT_PROVIDER_A: "", SALLYPORT_KEYS: "", HELD: "sk-marked-held" });
+    const { authorization: _, ...own } = headers;
+    const { status } = await callRaw(url, {
+      path: "/v1/chat/completions",
+      headers: own,
+      body: bodyOf(false),
+    });
+    assert.equal(status, 200);
+    assert.equal(provider.calls[0]?.headers.authorization, "Bearer sk-marked-held");
+    assert.equal((await spans()).length, 2);
+  });
+
   it("have the attribution of the call on the span of the exchange", async () => {
     const attribution = { user: "x-user", session: "x-s", agent: "x-a", project: "x-p" };
     await serve({

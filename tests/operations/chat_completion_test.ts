@@ -209,13 +209,13 @@ const LEFT_TO_PROVIDER: Readonly<Record<string, unknown>> = {
   "a late system message": withMessages(user, system),
   "an assistant first": withMessages({ role: "assistant", content: "x" }),
   "content without parts": withMessages({ role: "user", content: [] }),
-  "null beside reasoning": withMessages(user, {
+  "null next to reasoning": withMessages(user, {
     role: "assistant",
     content: null,
     reasoning_content: "x",
   }),
-  "null beside images": withMessages(user, { role: "assistant", content: null, images: [{}] }),
-  "null beside reasoning details": withMessages(user, {
+  "null next to images": withMessages(user, { role: "assistant", content: null, images: [{}] }),
+  "null next to reasoning details": withMessages(user, {
     role: "assistant",
     content: null,
     reasoning_details: [{}],
@@ -241,7 +241,7 @@ describe("a chat completion request", () => {
       const error = refusalOf(json);
       assert.equal(error.code, code);
       assert.equal(error.param, param);
-      if (code === "invalid_body") assert.match(error.message, /: expected /);
+      if (code === "invalid_body") assert.match(error.message, /: (?:expected |is missing)/);
     });
   }
 

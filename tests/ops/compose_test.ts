@@ -27,7 +27,7 @@ import {
   startProvider,
   stream,
 } from "../support/provider.ts";
-import { type RedisServer, startRedis } from "../support/redis.ts";
+import { REDIS_TIMEOUT, type RedisServer, startRedis } from "../support/redis.ts";
 import { needs } from "../support/requires.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -79,6 +79,7 @@ describe("the topology of ops/compose", () => {
       SALLYPORT_LISTEN: `${addressOf(number)}:${ports.gateway}`,
       SALLYPORT_ADMIN: `${addressOf(number)}:${ports.admin}`,
       SALLYPORT_REDIS: redis.url,
+      SALLYPORT_REDIS_TIMEOUT: REDIS_TIMEOUT,
       SALLYPORT_PROVIDER_A: provider.url,
       // longer than HAProxy needs to notice; 5s would have no further effect
       SALLYPORT_DRAIN_DELAY: "3s",
@@ -194,8 +195,7 @@ describe("the topology of ops/compose", () => {
     const restarted = provider.calls.length;
     await until(
       () => callers(restarted).size === GATEWAYS.length,
-      "the one that is back gets its part",
-      20_000,
+      "the returned gateway gets its part",
     );
     isLoading = false;
     await Promise.all(load);

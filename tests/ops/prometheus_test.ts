@@ -12,7 +12,7 @@ import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { runPromtool, startPrometheus } from "../support/prometheus.ts";
 import { answerPlain, answerStream, chunk, startProvider } from "../support/provider.ts";
-import { startRedis } from "../support/redis.ts";
+import { REDIS_TIMEOUT, startRedis } from "../support/redis.ts";
 import { needs } from "../support/requires.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -93,7 +93,10 @@ describe("the files for operators", () => {
         admin: await program.waitFor(/admin on (http:\S+)/),
       };
     };
-    const gateways = [await start({ redis: redis.url }), await start({}, "--workers", "2")];
+    const gateways = [
+      await start({ redis: { url: redis.url, timeout: REDIS_TIMEOUT } }),
+      await start({}, "--workers", "2"),
+    ];
     const send = (url: string, body: string, name = "of-mine", host = "a.localhost") =>
       callRaw(url, {
         headers: {
@@ -141,7 +144,7 @@ describe("the files for operators", () => {
     })),
   ];
   const toQuery = (expr: string) =>
-    expr.replaceAll("$__rate_interval", "5s").replaceAll(
+    expr.replaceAll("$__rate_interval", "10s").replaceAll(
       /"\$(?:job|instance|provider|model)"/g,
       '".*"',
     );
@@ -198,20 +201,19 @@ describe("the files for operators", () => {
       closing.push(() => prometheus.stop());
       const ask = async (query: string): Promise<unknown[]> =>
         (await prometheus.ask("query", { query })).result;
-      const until5s = async (query: string, title: string) => {
+      const untilFound = async (query: string, title: string) => {
         await until(
           async () => {
             await load();
             return (await ask(query)).length > 0;
           },
           `something in “${title}”: ${query}`,
-          15_000,
         );
       };
-      await until5s("count(up == 1) == 2", "both are read");
+      await untilFound("count(up == 1) == 2", "both are read");
       for (const { title, expr } of queries) {
         if (title === "Starts") await ask(toQuery(expr)); // nothing has started in the meantime
-        else await until5s(toQuery(expr), title);
+        else await untilFound(toQuery(expr), title);
       }
       for (const { name, query } of dashboard.templating.list) {
         if (name === "datasource") continue;

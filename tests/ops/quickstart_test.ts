@@ -16,7 +16,7 @@ import { freePort } from "../support/free_port.ts";
 import { readYaml, replaceIn } from "../support/ops_files.ts";
 import { endPrograms, makeFolder, runProgram, startProgram } from "../support/program.ts";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
-import { type RedisServer, startRedis } from "../support/redis.ts";
+import { REDIS_TIMEOUT, type RedisServer, startRedis } from "../support/redis.ts";
 import { needs } from "../support/requires.ts";
 
 const FOLDER = "ops/compose";
@@ -87,6 +87,7 @@ describe("the quick start with Docker Compose", () => {
       SALLYPORT_ADMIN: `127.0.0.1:${await freePort()}`,
       SALLYPORT_PROVIDER_OPENAI: provider.url,
       SALLYPORT_REDIS: redisUrl,
+      SALLYPORT_REDIS_TIMEOUT: REDIS_TIMEOUT,
     };
     const checked = await runProgram(["check"], { cwd: folder.path, env: { ...variables } });
     assert.equal(checked.status, 0, checked.stderr);

@@ -3,13 +3,15 @@
  * other packages.
  */
 // runtimes: once
+// long: it builds and compiles the package
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
 import process from "node:process";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
+import { ONE_CHECKER } from "../../scripts/compiler.ts";
 import { findRuntimes } from "../../scripts/runtimes.ts";
 import { makeFolder, ONE_FILE, runProgram } from "../support/program.ts";
 
@@ -272,7 +274,15 @@ describe("the package", () => {
         project,
         JSON.stringify({ compilerOptions, files: names.map((name) => join(user, name)) }),
       );
-      const told = run(node, [TSC, "-p", project, "--target", "es2023", "--listFiles"]);
+      const told = run(node, [
+        TSC,
+        ...ONE_CHECKER,
+        "-p",
+        project,
+        "--target",
+        "es2023",
+        "--listFiles",
+      ]);
       const found = told.split("\n").filter((line) => line.endsWith("mod.d.ts")).map((line) =>
         relative(user, line)
       );
@@ -298,13 +308,22 @@ describe("the package", () => {
         types: [],
       };
       writeFileSync(join(user, "program.ts"), PROGRAM);
-      writeFileSync(join(user, "wrong.ts"), `${PROGRAM}\nconst wrong: number = gateway;\n`);
       writeFileSync(join(user, "worker.ts"), WORKER);
-      const files = ["program.ts", "worker.ts"].map((name) => join(user, name));
+      // The only mistake: without it, nothing proves that types are read.
+      const wrong = `${PROGRAM}\nconst wrong: number = gateway;\n`;
+      writeFileSync(join(user, "wrong.ts"), wrong);
+      const files = ["program.ts", "worker.ts", "wrong.ts"].map((name) => join(user, name));
       writeFileSync(project, JSON.stringify({ compilerOptions, files }));
-      assert.equal(run(node, [TSC, "-p", project]), "");
-      writeFileSync(project, JSON.stringify({ compilerOptions, files: [join(user, "wrong.ts")] }));
-      assert.throws(() => run(node, [TSC, "-p", project]), "types are not looked at");
+      const compiled = spawnSync(node, [TSC, ...ONE_CHECKER, "-p", project, "--pretty", "false"], {
+        cwd: user,
+        encoding: "utf8",
+      });
+      const line = wrong.split("\n").length - 1;
+      assert.match(
+        compiled.stdout,
+        new RegExp(`^wrong\\.ts\\(${line},7\\): error TS2322: .*\n(?: .*\n)*$`),
+      );
+      assert.notEqual(compiled.status, 0);
     });
   }
 });

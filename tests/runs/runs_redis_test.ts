@@ -8,18 +8,18 @@ import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { RedisRuns } from "../../src/runs/redis/runs.ts";
 import type { RunCall } from "../../src/runs/run_registry.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
+import { NOW } from "../../src/storage/redis_script.ts";
 import { it } from "../support/cases.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
-import { costing, describeRuns } from "./runs_suite.ts";
+import { costing, describeRuns, IDLE_MS } from "./runs_suite.ts";
 
 // The server's clock cannot be set. Instead its scripts add the time that tests have let pass.
 const PASSED = "test:passed";
 const TIME = "local now = time[1] * 1000";
 const PASSED_TIME = `${TIME} + tonumber(redis.call('GET', '${PASSED}') or 0)`;
 /** Renews the runs of open calls, as their gateways do while time passes. */
-const RENEW = `local time = redis.call('TIME')
-${PASSED_TIME}
+const RENEW = `${NOW.replace(TIME, PASSED_TIME)}
 for _, key in ipairs(redis.call('KEYS', 'sallyport:{*}:runs:open')) do
   for _, name in ipairs(redis.call('ZRANGE', key, 0, -1)) do
     redis.call('ZADD', string.gsub(key, ':open$', ':used'), 'XX', now, string.match(name, ' (.+)$'))
@@ -47,7 +47,7 @@ const close = async () => {
 async function join(Client = RedisClient, timeoutMs = 5000) {
   const client = new Client({ url: server.url, timeoutMs }, systemClock, () => {});
   await client.ready();
-  const runs = new RedisRuns(client, systemClock);
+  const runs = new RedisRuns(client, systemClock, { idleMs: IDLE_MS });
   return {
     runs,
     close() {
@@ -69,7 +69,7 @@ withRedis.describe("in Redis", () => {
       others: other.runs,
       async pass(ms) {
         await raw.set(PASSED, passed += ms);
-        await raw.eval(RENEW.replace(TIME, PASSED_TIME), 0);
+        await raw.eval(RENEW, 0);
       },
       close() {
         one.close();
@@ -111,6 +111,18 @@ withRedis.describe("runs in Redis", () => {
       async () => await raw.exists(`sallyport:{key:${keyId}}:runs:open`) === 0,
       "it ends",
     );
+    one.close();
+  });
+
+  it("open calls of a gateway that died leave nothing while others go on", async () => {
+    const one = await join();
+    const openKey = `sallyport:{key:${keyId}}:runs:open`;
+    const first = await one.runs.admit(callOf("a"), () => {});
+    await raw.zadd(openKey, 1, "dead a");
+    const second = await one.runs.admit(callOf("a"), () => {});
+    assert.equal(await raw.zscore(openKey, "dead a"), null);
+    assert.equal(await raw.zcard(openKey), 2);
+    for (const lease of [first, second]) lease.release(0, false);
     one.close();
   });
 

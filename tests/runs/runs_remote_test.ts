@@ -7,7 +7,7 @@ import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { MemoryRuns } from "../../src/runs/memory_runs.ts";
 import { RemoteRuns } from "../../src/runs/remote_runs.ts";
-import type { RunAnswer, RunMessage } from "../../src/runs/run_server.ts";
+import type { RunMessage, RunReply } from "../../src/runs/run_server.ts";
 import { RunServer } from "../../src/runs/run_server.ts";
 import { it } from "../support/cases.ts";
 import { until } from "../support/until.ts";
@@ -24,14 +24,21 @@ const callOf = (id: string, calls?: number) => ({
 
 /** A server, and gateways that send it messages as JSON. */
 function createServer(runs: MemoryRuns, clock: Clock = systemClock) {
-  const state = { server: new RunServer(runs, clock), isDown: false, sent: [] as string[] };
-  const send = async (message: RunMessage): Promise<RunAnswer> => {
+  const state = {
+    server: new RunServer(runs, clock),
+    isDown: false,
+    isReplyLost: false,
+    sent: [] as string[],
+  };
+  const send = async (message: RunMessage): Promise<RunReply> => {
     state.sent.push(message.type);
     await new Promise<void>((resolve) => setImmediate(resolve));
     if (state.isDown) throw new Error("no answer");
-    return copy(await state.server.handle(copy(message)));
+    const reply = copy(await state.server.handle(copy(message)));
+    if (state.isReplyLost) throw new Error("its answer was lost");
+    return reply;
   };
-  return { state, join: () => new RemoteRuns(send, systemClock) };
+  return { state, join: (clock = systemClock) => new RemoteRuns(send, clock) };
 }
 
 describeRuns("of another process", () => {
@@ -79,6 +86,56 @@ describe("runs of another process", () => {
     state.server = new RunServer(counted, systemClock);
     await runs.stop("me", "a");
     await until(() => isStopped, "the call ends");
+  });
+
+  it("the end of a call is sent again until it is received, and counts once", async () => {
+    const { state, join } = createServer(new MemoryRuns(systemClock));
+    const timers: (() => void)[] = [];
+    const clock: Clock = { ...systemClock, timer: (_, fire) => (timers.push(fire), () => {}) };
+    const runs = join(clock);
+    const lease = await runs.admit(callOf("a"), () => {});
+    timers.splice(0);
+    const status = async () => {
+      const [run] = await runs.list("me", 10);
+      return [run?.spent, run?.reserved, run?.called];
+    };
+    state.isDown = true;
+    lease.release(2, false);
+    await until(() => timers.length === 1, "it will be sent again");
+    state.isDown = false;
+    assert.deepEqual(await status(), [0, 5, 1]);
+    state.isReplyLost = true;
+    timers.pop()?.();
+    await until(() => timers.length === 1, "its reply was lost");
+    state.isReplyLost = false;
+    assert.deepEqual(await status(), [2, 0, 1]);
+    timers.pop()?.();
+    await until(() => state.sent.filter((type) => type === "release").length === 3, "a third time");
+    assert.deepEqual(await status(), [2, 0, 1]);
+  });
+
+  it("an admission that arrives after its end counts nothing", async () => {
+    const counted = new MemoryRuns(systemClock);
+    const server = new RunServer(counted, systemClock);
+    const ended = { keyId: "me", counted: [], spend: 0, isUndone: true };
+    await server.handle({ type: "release", lease: "one", ...ended });
+    await server.handle({ type: "admit", lease: "one", call: callOf("a") });
+    assert.deepEqual(await counted.list("me", 10), []);
+  });
+
+  it("a watch that arrives after the end of its call opens nothing", async () => {
+    const counted = new MemoryRuns(systemClock);
+    const server = new RunServer(counted, systemClock);
+    const { counted: runs = [] } = await server.handle({
+      type: "admit",
+      lease: "one",
+      call: callOf("a"),
+    });
+    const named = { lease: "one", keyId: "me" };
+    await server.handle({ type: "release", ...named, counted: runs, spend: 1, isUndone: false });
+    const watch = { type: "watch", ...named, ids: ["a"], waitMs: 60_000 } as const;
+    assert.deepEqual(await server.handle(watch), {});
+    assert.equal((await counted.list("me", 1))[0]?.open, 0);
   });
 
   it("a short call needs two messages", async () => {

@@ -8,6 +8,7 @@ import {
   type RunBody,
   type RunBounds,
   type RunLease,
+  type RunLimits,
   type RunRegistry,
   type RunReservation,
   type RunStatus,
@@ -27,6 +28,9 @@ export interface RunsUnderTest {
 }
 
 const BOUNDS: RunBounds = { idleMs: 3_600_000, maxPerKey: 100 };
+/** Time after which runs are idle in the tests that let them be forgotten. Milliseconds. */
+export const IDLE_MS = 60_000;
+const SHORT: RunBounds = { ...BOUNDS, idleMs: IDLE_MS };
 let made = 0;
 
 /** Money of a call whose cost is known. */
@@ -43,6 +47,7 @@ interface CallOptions {
   readonly parent?: string;
   readonly reservation?: RunReservation;
   readonly bounds?: RunBounds;
+  readonly defaults?: RunLimits;
   readonly body?: RunBody;
   readonly onStopped?: () => void;
 }
@@ -86,9 +91,12 @@ export function describeRuns(
       options: CallOptions,
     ): Promise<RunLease> {
       const { limits = {}, parent, reservation = costing(10), bounds = BOUNDS, body } = options;
-      const { onStopped = () => {} } = options;
+      const { onStopped = () => {}, defaults } = options;
       const run = { id, parent, limits };
-      const lease = await runs.admit({ keyId, run, reservation, bounds, body }, onStopped);
+      const lease = await runs.admit(
+        { keyId, run, reservation, bounds, defaults, body },
+        onStopped,
+      );
       leases.push(lease);
       return lease;
     }
@@ -183,6 +191,23 @@ export function describeRuns(
       assert.equal(await refusal("child"), "run_budget_exceeded");
     });
 
+    it("a parent that a call opens has the limits of the configuration, as its own calls have", async () => {
+      const defaults = { budget: 60, calls: 3 };
+      await admit("one", { parent: "root", defaults });
+      const { budget, calls } = await statusOf("root");
+      assert.deepEqual([budget, calls], [60, 3]);
+      const { budget: own, calls: ownCalls } = await statusOf("one");
+      assert.deepEqual(
+        [own, ownCalls],
+        [undefined, undefined],
+        "the caller states those of its run",
+      );
+      await admit("other", { parent: "root", defaults: { budget: 5 } });
+      assert.equal((await statusOf("root")).budget, 60, "they are only for a new run");
+      await admit("one", { defaults });
+      assert.equal(await refusal("other", { defaults }), "run_budget_exceeded");
+    });
+
     it("the use of a run before it got a parent counts there too", async () => {
       (await admit("leaf", { parent: "child" })).release(7, false);
       await until(async () => (await statusOf("child")).spent === 7, "it is charged");
@@ -236,6 +261,24 @@ export function describeRuns(
       await admit("other");
     });
 
+    it("a run that gets a parent ends its open calls with it, here and elsewhere", async () => {
+      const stopped: string[] = [];
+      const note = (name: string) => ({ onStopped: () => stopped.push(name) });
+      await admit("leaf", { parent: "child", ...note("leaf") });
+      await admitAt(under.others, "child", note("far"));
+      const ended = await admit("child", note("ended"));
+      await admit("child", { parent: "root" });
+      ended.release(1, false);
+      await until(async () => (await statusOf("child")).spent === 1, "one has ended");
+      assert.equal(await under.runs.stop(keyId, "root"), true);
+      await until(() => stopped.length === 2, "the open calls end");
+      assert.deepEqual(stopped.toSorted(), ["far", "leaf"]);
+      await admit("late", note("late"));
+      assert.equal(await refusal("late", { parent: "root" }), "run_stopped");
+      await until(() => stopped.length === 3, "a stopped parent ends them too");
+      assert.equal(stopped[2], "late");
+    });
+
     it("both gateways see the same run", async () => {
       await admit("a", { limits: { calls: 2 } });
       await admitAt(under.others, "a", {});
@@ -278,6 +321,71 @@ export function describeRuns(
         true,
       ]);
       assert.equal(await refusal("d", { bounds }), "too_many_runs");
+    });
+
+    it("known runs go on after their bound was lowered, and new ones are refused", async () => {
+      for (const id of ["a", "b", "c"]) (await admit(id)).release(1, false);
+      const bounds = { ...BOUNDS, maxPerKey: 2 };
+      for (const id of ["a", "b", "c"]) (await admit(id, { bounds })).release(1, false);
+      assert.equal(await refusal("d", { bounds }), "too_many_runs");
+    });
+
+    it("a stop counts as a use, and is forgotten after the idle time without any call", async () => {
+      const call = async (id: string, options: CallOptions = {}) =>
+        (await admit(id, { ...options, bounds: SHORT })).release(1, false);
+      await call("child", { parent: "root" });
+      await under.pass(IDLE_MS - 5000);
+      assert.equal(await under.runs.stop(keyId, "root"), true);
+      await under.pass(7500);
+      for (const id of ["child", "root"]) {
+        assert.equal(await refusal(id, { bounds: SHORT }), "run_stopped");
+      }
+      await under.pass(3 * IDLE_MS);
+      for (const id of ["child", "root"]) await call(id);
+    });
+
+    it("a run below a stopped run stays stopped while another run below it calls", async () => {
+      const first = { bounds: SHORT, parent: "root" };
+      await admit("leaf", { bounds: SHORT, parent: "one" }).then((lease) =>
+        lease.release(1, false)
+      );
+      for (const id of ["one", "other"]) (await admit(id, first)).release(1, false);
+      await under.runs.stop(keyId, "root");
+      for (let times = 0; times < 4; times++) {
+        await under.pass(IDLE_MS - 20_000);
+        assert.equal(await refusal("other", { bounds: SHORT }), "run_stopped");
+      }
+      for (const id of ["leaf", "one"]) {
+        assert.equal(await refusal(id, { bounds: SHORT }), "run_stopped");
+        assert.equal((await statusOf(id)).isStopped, true);
+      }
+    });
+
+    it("an idle run is not listed, and cannot be stopped", async () => {
+      const call = async (id: string) => (await admit(id, { bounds: SHORT })).release(1, false);
+      await call("a");
+      await under.pass(IDLE_MS + 1000);
+      assert.equal(await under.runs.stop(keyId, "a"), false);
+      await call("a");
+      await under.pass(IDLE_MS + 1000);
+      assert.deepEqual(await under.runs.list(keyId, 10), []);
+    });
+
+    it("a stopped run makes no room, and a run below it makes room last", async () => {
+      const bounds = { ...BOUNDS, maxPerKey: 3 };
+      const call = async (id: string, parent?: string) =>
+        (await admit(id, { bounds, ...parent !== undefined && { parent } })).release(1, false);
+      await call("child", "root");
+      await call("other");
+      await under.runs.stop(keyId, "root");
+      await under.pass(MIN_UNUSED_MS);
+      await call("new");
+      assert.equal(await refusal("child", { bounds }), "run_stopped");
+      await under.pass(MIN_UNUSED_MS);
+      await call("new");
+      await call("newer");
+      assert.equal(await refusal("newest", { bounds }), "too_many_runs");
+      assert.equal(await refusal("root", { bounds }), "run_stopped");
     });
 
     it("a correction changes the run and the runs above it, and opens none", async () => {

@@ -177,7 +177,7 @@ withRedis.describe("a tree of 1,000 agents over three gateways", () => {
       const target = { url: server.url, timeoutMs: 10_000 };
       const client = new RedisClient(target, systemClock, () => {});
       await client.ready();
-      const runs = new RedisRuns(client, systemClock);
+      const runs = new RedisRuns(client, systemClock, { idleMs: 3_600_000 });
       registries.push(runs);
       gateways.push(createGateway(config, { runs: watch(runs) }));
       closing.push(() => {

@@ -8,10 +8,10 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { TOKEN } from "../support/admin.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
-import { makePlace, type Place, REDIS_TIMEOUT } from "../support/key_place.ts";
+import { makePlace, type Place } from "../support/key_place.ts";
 import { endPrograms, startProgram } from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
-import { startRedis, withRedis } from "../support/redis.ts";
+import { REDIS_TIMEOUT, startRedis, withRedis } from "../support/redis.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -142,7 +142,7 @@ describe("alerts of a program", () => {
       assert.deepEqual(
         idsOf(receiver.calls),
         idsOf(tried),
-        "they have the ids by which a receiver knows them",
+        "they have the ids that a receiver knows them by",
       );
       assert.deepEqual(thresholds(), [0.8, 1]);
       second.program.kill("SIGTERM");
@@ -172,7 +172,7 @@ describe("alerts of a program", () => {
         await dying.program.ended;
         const tried = receiver.calls.splice(0);
         isRefusing = false;
-        await until(() => receiver.calls.length >= 2, "both messages", 30_000);
+        await until(() => receiver.calls.length >= 2, "both messages");
         assert.deepEqual(idsOf(receiver.calls), idsOf(tried));
         assert.deepEqual(thresholds(), [0.8, 1]);
       } finally {

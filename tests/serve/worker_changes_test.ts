@@ -26,7 +26,7 @@ const toSource = (digest: string): Source => ({
   hasDrainDelay: false,
 });
 const [BEFORE, AFTER, LATEST] = [toSource("before"), toSource("after"), toSource("latest")];
-const change = { call: 7, source: AFTER };
+const change = { question: 7, source: AFTER };
 
 const STATES: readonly WorkerState[] = [
   { name: "starting" },
@@ -42,10 +42,10 @@ const TRANSITIONS: readonly (readonly [WorkerEvent, string])[] = [
   [{ type: "configured", source: BEFORE }, "opening - - - - - -"],
   [{ type: "listening" }, "- serving - - - - -"],
   [{ type: "asked", change }, "- - preparing - - - -"],
-  [{ type: "prepared", call: 7 }, "- - - prepared - - -"],
-  [{ type: "prepared", call: 6 }, "- - - - - - -"],
-  [{ type: "refused", call: 7 }, "- - - serving - - -"],
-  [{ type: "refused", call: 6 }, "- - - - - - -"],
+  [{ type: "prepared", question: 7 }, "- - - prepared - - -"],
+  [{ type: "prepared", question: 6 }, "- - - - - - -"],
+  [{ type: "refused", question: 7 }, "- - - serving - - -"],
+  [{ type: "refused", question: 6 }, "- - - - - - -"],
   [{ type: "applied" }, "- - - - serving - -"],
   [{ type: "abandoned" }, "- - - serving serving - -"],
   [{ type: "drained" }, "draining draining draining draining draining - -"],
@@ -97,7 +97,7 @@ class StandIn {
     this.ended = new Promise((resolve) => this.setEnded = resolve);
   }
 
-  /** Returns the messages since the last call. */
+  /** Returns the messages since the last question. */
   told(): string {
     return this.received.splice(0).map((message) => {
       const source = "source" in message ? ` ${message.source.digest}` : "";
@@ -132,16 +132,16 @@ describe("a change of the configuration over workers", () => {
       },
       send: (worker, message) => {
         worker.received.push(message);
-        if (message.type === "prepare") calls.set(worker, message.call);
+        if (message.type === "prepare") calls.set(worker, message.question);
       },
       clock,
     });
   });
 
   const answer = async (worker: StandIn, why?: string) => {
-    const call = calls.get(worker) ?? assert.fail("it was asked");
-    if (why === undefined) changes.answered({ type: "prepared", call, urls: worker.urls });
-    else changes.answered({ type: "refused", call, why });
+    const question = calls.get(worker) ?? assert.fail("it was asked");
+    if (why === undefined) changes.receive({ type: "prepared", question, urls: worker.urls });
+    else changes.receive({ type: "refused", question, why });
     await quiet();
   };
   const begin = async (...all: readonly StandIn[]) => {

@@ -90,8 +90,8 @@ describe("keys that workers request from each other", () => {
   it("are awaited by ten thousand calls at most, and an unasked question is not a miss", async () => {
     const sent: KeyMessage[] = [];
     const worker = new KeysClient((message) => void sent.push(message));
-    const answer = (call: number) =>
-      worker.handle({ type: "foundKeys", call, found: [], isLast: true });
+    const answer = (question: number) =>
+      worker.handle({ type: "foundKeys", question, found: [], isLast: true });
     const open = Array.from(
       { length: 10_000 },
       (_, index) => worker.find(digest(`guess ${index}`)),

@@ -214,21 +214,20 @@ withRedis.describe("a connection to Redis", () => {
     const both = [servers.redis, servers.subscriber];
     const areReady = () => both.every(({ status }) => status === "ready");
     try {
-      await until(areReady, "both are connected", 20_000);
+      await until(areReady, "both are connected");
       let ends = 0;
       for (const connection of both) {
         connection.on("end", () => ends++);
         connection.disconnect();
       }
-      await until(() => ends === 2, "both are given up", 20_000);
-      await until(() => areReady() && servers.isUp, "both are connected again", 20_000);
+      await until(() => ends === 2, "both are given up");
+      await until(() => areReady() && servers.isUp, "both are connected again");
     } finally {
       servers.close();
     }
     await until(
       () => both.every(({ status }) => status === "end"),
-      "they are closed for good",
-      20_000,
+      "they are closed forever",
     );
   });
 

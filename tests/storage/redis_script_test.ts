@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { it } from "@std/testing/bdd";
 import { RedisClient } from "../../src/storage/redis_client.ts";
-import { awaitLate, type Late } from "../../src/storage/redis_command.ts";
+import { awaitOutcome, type FailedCallOutcome } from "../../src/storage/redis_command.ts";
 import { defineScript } from "../../src/storage/redis_script.ts";
-import { systemClock } from "../../src/exchange/clock.ts";
+import { patientClock } from "../support/patient_clock.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
 
 interface EchoCall {
@@ -43,7 +43,7 @@ return all`,
 withRedis.describe("a script of Redis", () => {
   it("finds each member of a call by its name, with lists of any length", async () => {
     const server = await startRedis();
-    const client = new RedisClient(server.url, systemClock, () => {});
+    const client = new RedisClient(server.url, patientClock, () => {});
     await client.ready();
     const echo = client.command({
       script: ECHO,
@@ -66,10 +66,10 @@ withRedis.describe("a script of Redis", () => {
       ["{a}1", "{a}2", "w", 2, "false", "i", "j", "k", "x", "y", 7],
     );
     client.close();
-    const { promise, resolve } = Promise.withResolvers<Late<unknown>>();
-    await assert.rejects(echo({ ...call, ids: [], pairs: [] }, { late: resolve }));
-    assert.notEqual((await promise).state, "answered");
-    awaitLate(new Error("not of Redis"), String, (late) => assert.equal(late.state, "unsent"));
+    const { promise, resolve } = Promise.withResolvers<FailedCallOutcome<unknown>>();
+    await assert.rejects(echo({ ...call, ids: [], pairs: [] }, { onOutcome: resolve }));
+    assert.notEqual((await promise).state, "replied");
+    awaitOutcome(new Error("not of Redis"), String, (late) => assert.equal(late.state, "unsent"));
     await server.stop();
   });
 });

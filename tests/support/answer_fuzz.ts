@@ -11,7 +11,7 @@ import type { Dialect } from "../../src/dialects/dialect.ts";
 import { ANTHROPIC } from "../../src/dialects/anthropic.ts";
 import { OPAQUE } from "../../src/dialects/opaque.ts";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
-import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
+import { OPENAI_MEDIA } from "../../src/dialects/openai_media.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
 import { readAll } from "../../src/http/read_all.ts";
 import { MalformedResponse } from "../../src/upstream/http1/head_reader.ts";
@@ -73,7 +73,7 @@ export function fuzzParser(cases: number, seed: number): number {
 const DIALECTS: readonly Dialect[] = [
   OPENAI_CHAT,
   OPENAI_RESPONSES,
-  OPENAI_EVENTS,
+  OPENAI_MEDIA,
   ANTHROPIC,
   OPAQUE,
 ];

@@ -39,6 +39,7 @@ const RATES: Readonly<Record<string, Amounts>> = {
   },
 };
 const LONG = 272_000;
+const INPUTS = ["input", "cacheRead", "cacheWrite", "cacheWriteLong"] as const;
 const TIERS: Readonly<Record<string, number>> = { standard: 10, fast: 20, priority: 20, flex: 5 };
 const REGIONS: Readonly<Record<string, number>> = { global: 10, us: 11 };
 
@@ -80,22 +81,32 @@ export interface Entry {
   readonly isStream: boolean;
 }
 
+/** How a provider chooses. */
+export interface Choices {
+  /** Returns how the next call ends. */
+  readonly end: () => End;
+  /** True if the input has at most a token for each byte of the request, as at real providers. */
+  readonly isBoundedByBytes: boolean;
+}
+
 /** A provider with a bill. */
 export class BillingProvider {
   readonly bill: Entry[] = [];
   readonly #random: Random;
-  /** Returns how the next call ends. */
-  readonly #end: () => End;
+  readonly #choices: Choices;
+  /** The most input of the call that is answered. Tokens. */
+  #mostInput = Infinity;
 
-  constructor(random: Random, end: () => End = () => "whole") {
+  constructor(random: Random, choices: Choices) {
     this.#random = random;
-    this.#end = end;
+    this.#choices = choices;
   }
 
   /** Answers a call of one of the interfaces. */
   answer(response: ServerResponse, { path, body }: Arrived): void {
     const request = JSON.parse(body.toString("utf8"));
-    const end = this.#end();
+    const end = this.#choices.end();
+    if (this.#choices.isBoundedByBytes) this.#mostInput = body.byteLength;
     if (end === "failed") {
       response.writeHead(429, { "content-type": "application/json", "x-should-retry": "true" });
       return void response.end('{"error":{"message":"busy"}}');
@@ -109,6 +120,17 @@ export class BillingProvider {
 
   #below(limit: number): number {
     return this.#random.below(Math.max(1, Math.floor(limit)));
+  }
+
+  /** Reduces the classes of input in proportion, so that their sum is possible. */
+  #bounded(classes: Amounts): Amounts {
+    const sum = INPUTS.reduce((total, name) => total + (classes[name] ?? 0), 0);
+    if (sum <= this.#mostInput) return classes;
+    const reduced = INPUTS.filter((name) => classes[name] !== undefined).map((name) => [
+      name,
+      Math.floor((classes[name] ?? 0) * this.#mostInput / sum),
+    ]);
+    return { ...classes, ...Object.fromEntries(reduced) };
   }
 
   #pick<Item>(items: readonly Item[]): Item {
@@ -129,7 +151,7 @@ export class BillingProvider {
 
   #message(response: ServerResponse, request: Fields, most: number, end: End): void {
     const isStream = request.stream === true;
-    const classes: Amounts = {
+    const classes = this.#bounded({
       input: this.#below(200),
       cacheRead: this.#below(80_000),
       cacheWrite: this.#below(9000),
@@ -137,7 +159,7 @@ export class BillingProvider {
       output: 1 + this.#below(most / 2),
       reasoning: this.#below(most / 2),
       webSearches: this.#below(3),
-    };
+    });
     const tier = request.speed === "fast" ? "fast" : "standard";
     const geo = this.#pick(["global", "us"]);
     const { input = 0, cacheRead = 0, cacheWrite = 0, cacheWriteLong = 0 } = classes;
@@ -173,13 +195,13 @@ export class BillingProvider {
 
   /** Chooses the usage of OpenAI's interfaces, where the input contains all of its classes. */
   #openai(most: number, isLong: boolean): Amounts {
-    return {
+    return this.#bounded({
       input: this.#below(isLong ? 200_000 : 2000),
       cacheRead: this.#below(80_000) + (isLong ? LONG : 0),
       cacheWrite: this.#below(5000),
       output: 1 + this.#below(most / 2),
       reasoning: this.#below(most / 2),
-    };
+    });
   }
 
   #response(response: ServerResponse, request: Fields, size: Size, end: End): void {

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { resolve } from "node:path";
 import process from "node:process";
+import { afterAll } from "@std/testing/bdd";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { findBrowser } from "../../scripts/browser.ts";
 
@@ -18,13 +19,17 @@ const { chromium }: typeof import("playwright-core") = createRequire(resolve("pa
 );
 
 /** Starts Chromium. As root, such as in a container, its sandbox does not work. */
-export async function startBrowser(): Promise<Browser> {
+async function startBrowser(): Promise<Browser> {
   if (executablePath === undefined) return assert.fail("no Chromium: install the package chromium");
   return await chromium.launch({
     executablePath,
     args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
   });
 }
+
+/** The browser of this process: it is started for the first page, and closed after all tests. */
+let browser: Promise<Browser> | undefined;
+afterAll(async () => await (await browser)?.close());
 
 /** A page whose requests and errors are recorded. */
 export interface Watched {
@@ -42,11 +47,12 @@ export interface Watched {
 }
 
 /** Opens a page in a new context: no cookies, no storage. */
-export async function openPage(
-  browser: Browser,
-  options: BrowserContextOptions = {},
-): Promise<Watched> {
-  const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
+export async function openPage(options: BrowserContextOptions = {}): Promise<Watched> {
+  browser ??= startBrowser();
+  const context = await (await browser).newContext({
+    viewport: { width: 1200, height: 800 },
+    ...options,
+  });
   context.setDefaultTimeout(PATIENCE_MS);
   const page = await context.newPage();
   const [requests, errors]: [string[], string[]] = [[], []];

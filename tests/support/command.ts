@@ -4,8 +4,7 @@
  */
 import process from "node:process";
 import { Writable } from "node:stream";
-import { cleanEnvironment, makeFolder, runProgram } from "./program.ts";
-import { runtime } from "./runtimes.ts";
+import { cleanEnvironment, makeFolder } from "./program.ts";
 
 /** The output of a command, and its exit status. */
 export interface Ran {
@@ -51,12 +50,13 @@ async function run(args: readonly string[], { cwd, env = {} }: CommandOptions): 
   const [stdout, stderr, before] = [new Output(), new Output(), process.cwd()];
   const takeBack = lend({ stdout, stderr, env: { ...cleanEnvironment(), ...env }, exit: () => {} });
   process.chdir(cwd ?? folder?.path ?? "");
+  process.exitCode = 0;
   try {
     const { main } = await import("../../src/cli/main.ts");
     await main([...args]);
     return { status: Number(process.exitCode ?? 0), stdout: stdout.text, stderr: stderr.text };
   } finally {
-    process.exitCode = undefined;
+    process.exitCode = 0; // Bun keeps the last number if it is set to undefined
     process.chdir(before);
     takeBack();
     folder?.remove();
@@ -67,12 +67,11 @@ let last: Promise<unknown> = Promise.resolve();
 
 /**
  * Runs a command, after all earlier ones have ended: each has the environment, the folder and the
- * outputs of the whole process to itself. This works on Node only. On other runtimes a program is
- * started ({@link ./program.ts}), and also for a command that reads its standard input, waits for a
- * signal or writes at the same time as another one.
+ * outputs of the whole process to itself. A program is started ({@link ./program.ts}) only for a
+ * command that reads its standard input, waits for a signal or writes at the same time as another
+ * one.
  */
 export function runCommand(args: readonly string[], options: CommandOptions = {}): Promise<Ran> {
-  if (runtime !== "node") return runProgram(args, options);
   const running = last.then(() => run(args, options));
   last = running.catch(() => {});
   return running;

@@ -1,10 +1,10 @@
 /**
  * The console in Chromium, on a gateway in a separate process, on the runtime that runs the test.
  */
-import { afterAll, afterEach, beforeAll } from "@std/testing/bdd";
-import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { afterEach } from "@std/testing/bdd";
+import type { BrowserContextOptions, Page } from "playwright-core";
 import { type AdminOptions, type Running, startAdmin, TOKEN } from "./admin.ts";
-import { openPage, startBrowser, type Watched } from "./browser.ts";
+import { openPage, type Watched } from "./browser.ts";
 import { GOOD_BODY } from "./gateway.ts";
 import { answerPlain, chunk } from "./provider.ts";
 
@@ -91,17 +91,12 @@ export interface Console {
 
 /** Prepares the browser for the cases of a block. Everything that a case starts ends with it. */
 export function useConsole(): Console {
-  let browser: Browser;
   let running: Running | undefined;
   let watched: Watched | undefined;
   const isThere = <T>(value: T | undefined): T => {
     if (value === undefined) throw new Error("nothing was started");
     return value;
   };
-  beforeAll(async () => {
-    browser = await startBrowser();
-  });
-  afterAll(() => browser.close());
   afterEach(async () => {
     await watched?.close();
     await running?.stop();
@@ -117,7 +112,7 @@ export function useConsole(): Console {
     async start({ answering = answerInPieces, args = [], providers, ...more } = {}, options = {}) {
       [running, watched] = await Promise.all([
         startAdmin(more, undefined, { answering, args, providers }),
-        openPage(browser, options),
+        openPage(options),
       ]);
       return watched.page;
     },

@@ -275,7 +275,7 @@ export class World {
   /** Checks the bytes that every caller has read so far. */
   look(): void {
     for (const { id, bytes, end_ } of this.callers) {
-      const { text } = this.callOf.get(id) ?? assert.fail("a call of nobody");
+      const { text } = this.callOf.get(id) ?? assert.fail("an unknown call");
       let same = 0;
       while (same < bytes.length && bytes[same] === text[same]) same++;
       const rest = bytes.subarray(same).toString();

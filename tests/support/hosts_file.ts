@@ -92,7 +92,7 @@ for (const port of ${JSON.stringify(ports)}) {
   const ended = new Promise((resolve) => child.once("close", resolve));
   await new Promise((resolve, reject) => {
     child.stdout.once("data", resolve);
-    child.once("close", () => reject(new Error(`nobody listens at ${host}`)));
+    child.once("close", () => reject(new Error(`there is no listener at ${host}`)));
   });
   const sockets: Socket[] = [];
   for (const port of ports) {

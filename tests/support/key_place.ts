@@ -10,8 +10,12 @@ import { RedisKeyStore } from "../../src/keys/redis/key_store.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
 import { type Ran, runCommand } from "./command.ts";
+import { patientClock } from "./patient_clock.ts";
 import { endPrograms, makeFolder, runProgram } from "./program.ts";
-import type { RedisServer } from "./redis.ts";
+import { REDIS_TIMEOUT, type RedisServer } from "./redis.ts";
+
+/** The number of keys that are stored at once. */
+const AT_ONCE = 200;
 
 /** A folder with a configuration, whose keys are in a file or in Redis. */
 export interface Place {
@@ -38,7 +42,7 @@ async function withClient<T>(
   { url }: RedisServer,
   act: (client: RedisClient) => Promise<T>,
 ): Promise<T> {
-  const client = new RedisClient(url, systemClock, assert.fail);
+  const client = new RedisClient(url, patientClock, assert.fail);
   await client.ready();
   return await act(client).finally(() => client.close());
 }
@@ -60,12 +64,6 @@ function readRedis(redis: RedisServer): Promise<string> {
     return JSON.stringify(await Promise.all(hashes));
   });
 }
-
-/**
- * Much longer than a gateway waits by default: on a busy machine a test must not trigger the rule
- * for a slow Redis.
- */
-export const REDIS_TIMEOUT = "3s";
 
 /** Everything in Redis, of any type. */
 export function dumpRedis(redis: RedisServer): Promise<string> {
@@ -129,7 +127,10 @@ export function makePlace(upstream: string, redis?: RedisServer): Place {
         ? writeFileSync(join(path, "keys.json"), JSON.stringify({ keys: filled.map(toKeyJson) }))
         : await withClient(redis, async (client) => {
           const store = new RedisKeyStore(client, systemClock);
-          for (const key of filled) await store.change(key.id, () => key);
+          for (let start = 0; start < filled.length; start += AT_ONCE) {
+            const some = filled.slice(start, start + AT_ONCE);
+            await Promise.all(some.map((key) => store.change(key.id, () => key)));
+          }
           await store.close();
         }),
     remove: async () => {

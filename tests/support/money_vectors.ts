@@ -60,7 +60,11 @@ export const CASES: MoneyCases["cases"] = all.cases;
 export const RESERVATIONS: MoneyCases["reservations"] = all.reservations;
 
 /** Models that answers name in addition to the model of the call, and their prices. */
-const OTHER_MODELS = { "gpt-image-1": "gpt-image-1", "claude-fable-5-1": "claude-fable-5.1" };
+const OTHER_MODELS = {
+  "gpt-image-1": "gpt-image-1",
+  "claude-fable-5-1": "claude-fable-5.1",
+  "input_audio_transcription": "gpt-4o-transcribe",
+};
 
 /** The prices of a case by model: of the model of its call, and of others that its answer names. */
 export function pricesOf({ model, price, parts }: MoneyCase): Record<string, Price> {

@@ -20,7 +20,7 @@ export const runsTypeScript: boolean = runtime !== "node" || isNodeFrom(22, 18);
  * A program that runs longer is killed by default, so that its test fails instead of hanging.
  * Milliseconds.
  */
-const LIFE_MS = 100_000;
+const LIFE_MS = 600_000;
 
 /** How a program is started. */
 export interface ProgramOptions {
@@ -203,7 +203,7 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
     type: (text) => void child.stdin?.write(text),
     async waitFor(pattern) {
       const find = () => pattern.exec(told());
-      await until(() => find() !== null || isOver, `${pattern} in the output`, 20_000);
+      await until(() => find() !== null || isOver, `${pattern} in the output`);
       const [, group = ""] = find() ??
         assert.fail(`${pattern} never came: ${JSON.stringify(output)}`);
       return group;

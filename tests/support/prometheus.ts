@@ -29,7 +29,7 @@ export interface Prometheus {
 }
 
 /**
- * Starts a Prometheus that scrapes a few times a second.
+ * Starts a Prometheus that scrapes every second: a slow gateway can need that long for an answer.
  *
  * @param folder The folder of its files
  * @param rules Rule files
@@ -44,7 +44,7 @@ export async function startPrometheus(
   writeFileSync(
     file,
     JSON.stringify({
-      global: { scrape_interval: "300ms", scrape_timeout: "300ms", evaluation_interval: "500ms" },
+      global: { scrape_interval: "1s", scrape_timeout: "1s", evaluation_interval: "500ms" },
       rule_files: rules.map((rule) => resolve(rule)),
       scrape_configs: [{ job_name: "sallyport", static_configs: [{ targets }] }],
     }),
@@ -86,7 +86,7 @@ export async function startPrometheusWith(folder: string, file: string): Promise
   const isReady = () =>
     fetch(`${url}/-/ready`).then((answer) => answer.text().then(() => answer.ok), () => false);
   try {
-    await until(async () => isOver || await isReady(), "prometheus is ready", 20_000);
+    await until(async () => isOver || await isReady(), "prometheus is ready");
     if (isOver) throw new Error("prometheus ended at once");
   } catch (error) {
     await stop();

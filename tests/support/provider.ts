@@ -110,6 +110,9 @@ export async function startProvider(
       response.destroy();
     }
   });
+  // By default Node closes a connection after 5 s without a call. On a busy machine this happens
+  // while a Worker's fetch sends the next call on it, which is then lost.
+  server.keepAliveTimeout = 60_000;
   await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
   const address = server.address() as AddressInfo;
   return {

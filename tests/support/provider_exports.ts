@@ -8,6 +8,10 @@ export interface BilledDay {
   readonly classes: ClassAmounts;
   /** In the currency: a decimal. */
   readonly cost: string;
+  /** OpenAI's line items and their amounts. Default: one line for all tokens. */
+  readonly lines?: Readonly<Record<string, number>>;
+  /** OpenAI's further counts of tokens. */
+  readonly more?: Readonly<Record<string, number>>;
   /** Id of the key at the provider. */
   readonly key?: string;
   readonly tier?: string;
@@ -47,7 +51,9 @@ export const openaiCosts = (
 });
 
 /** OpenAI's usage and costs: a bucket each. */
-export function toOpenai({ day, model, classes, cost, key = "key_1" }: BilledDay): unknown[] {
+export function toOpenai(
+  { day, model, classes, cost, lines = { tokens: Number(cost) }, more, key = "key_1" }: BilledDay,
+): unknown[] {
   const { input = 0, cacheRead = 0, cacheWrite = 0, cacheWriteLong = 0, output = 0 } = classes;
   const usage = {
     object: "bucket",
@@ -63,12 +69,16 @@ export function toOpenai({ day, model, classes, cost, key = "key_1" }: BilledDay
       input_cache_write_30m_tokens: cacheWrite,
       input_cache_write_12h_tokens: cacheWriteLong,
       output_tokens: output,
+      ...more,
       num_model_requests: 1,
       api_key_id: key,
       project_id: "proj_1",
     }],
   };
-  const costs = openaiCosts(day, [[`${model}-2026-10-01, input`, Number(cost)]]);
+  const costs = openaiCosts(
+    day,
+    Object.entries(lines).map(([line, value]) => [`${model}-2026-10-01, ${line}`, value]),
+  );
   return [usage, {
     ...costs,
     results: costs.results.map((each) => ({ ...each, api_key_id: key })),

@@ -13,6 +13,12 @@ import { type Needing, needs } from "./requires.ts";
 /** `it` and `describe` for tests that need it. */
 export const withRedis: Needing = needs(["redis-server"]);
 
+/**
+ * Much longer than a gateway waits by default: on a busy machine a test must not trigger the rule
+ * for a slow Redis.
+ */
+export const REDIS_TIMEOUT = "3s";
+
 /** The longest time for a start. Milliseconds. */
 const START_MS = 10_000;
 
@@ -27,7 +33,7 @@ export interface RedisServer {
   pause(): void;
   /** Continues after {@link pause}. */
   resume(): void;
-  /** Kills it and starts it again on the same port, empty. */
+  /** Kills it and starts it again on the same port, with what a client saved: else empty. */
   restart(): Promise<void>;
   /** Kills it; {@link restart} starts it again. */
   kill(): Promise<void>;

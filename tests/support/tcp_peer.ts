@@ -1,6 +1,6 @@
 /** Raw TCP on both sides, for tests whose subject a client library or an HTTP server would hide. */
 import { Buffer } from "node:buffer";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { createServer as createTlsServer } from "node:tls";
 import { Worker } from "node:worker_threads";
@@ -188,15 +188,40 @@ export const CANNOT_TELL: string | undefined = existsSync(CONNECTIONS)
  * Returns true if the server still has the connection open: a caller that does not read does not
  * notice its end.
  */
-export function isHeld({ localPort = 0, remotePort = 0 }: Socket): boolean {
-  const [server, caller] = [remotePort, localPort].map((port) =>
-    port.toString(16).toUpperCase().padStart(4, "0")
-  );
+export function isHeld(socket: Socket): boolean {
   const established = "01";
-  return readFileSync(CONNECTIONS, "utf8").split("\n").some((line) => {
-    const [, local = "", remote = "", state] = line.trim().split(/\s+/);
-    return local.endsWith(`:${server}`) && remote.endsWith(`:${caller}`) && state === established;
+  return serverEndOf(socket)?.state === established;
+}
+
+/** Finds the one of several processes that serves a connection. @returns Its process id */
+export function findServing(socket: Socket, pids: readonly number[]): number | undefined {
+  const link = `socket:[${serverEndOf(socket)?.inode}]`;
+  return pids.find((pid) => {
+    const folder = `/proc/${pid}/fd`;
+    return readdirSync(folder).some((fd) => {
+      try {
+        return readlinkSync(`${folder}/${fd}`) === link;
+      } catch {
+        return false; // it was closed meanwhile
+      }
+    });
   });
+}
+
+/** Finds the server's end of a connection in the kernel's table. */
+function serverEndOf(
+  { localPort = 0, remotePort = 0 }: Socket,
+): { readonly state: string; readonly inode: string } | undefined {
+  const name = (port: number) => `:${port.toString(16).toUpperCase().padStart(4, "0")}`;
+  const server = name(remotePort);
+  const caller = name(localPort);
+  for (const line of readFileSync(CONNECTIONS, "utf8").split("\n")) {
+    const fields = line.trim().split(/\s+/);
+    const [, local = "", remote = "", state = ""] = fields;
+    if (!local.endsWith(server) || !remote.endsWith(caller)) continue;
+    return { state, inode: fields[9] ?? "" };
+  }
+  return undefined;
 }
 
 /** An answer read from the wire. */

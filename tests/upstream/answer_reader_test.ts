@@ -131,7 +131,7 @@ const VALID: Record<string, [answer: string, ...expected: Expected]> = {
   "nothing up to the close": [`${OK}\r\n`, "", "", { closes: true }],
   "no content": ["HTTP/1.1 204 No Content\r\na: b\r\n\r\n", "a: b", "", { status: 204 }],
   "not modified": ["HTTP/1.1 304 Not Modified\r\n\r\n", "", "", { status: 304 }],
-  "no content, framed all the same": [
+  "no content, framed nevertheless": [
     "HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\n\r\n",
     "transfer-encoding: chunked",
     "",
@@ -233,9 +233,9 @@ const GARBLED: Readonly<Record<string, string>> = {
   "a broken length": `${OK}content-length: 2.0\r\n\r\n{}`,
   "a length beyond counting": `${OK}content-length: 9999999999999999\r\n\r\n{}`,
   "no length for no content": "HTTP/1.1 204 No Content\r\ncontent-length: none\r\n\r\n",
-  "a length beside chunks":
+  "a length next to chunks":
     `${OK}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
-  "chunks beside a length":
+  "chunks next to a length":
     `${OK}transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
   "compression below chunks": `${OK}transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n`,
   "chunks in chunks":
@@ -318,7 +318,7 @@ describe("the reader of answers", () => {
       for (const pieces of cuts(answer)) {
         assert.deepEqual(read(pieces, closes), expected, JSON.stringify(pieces));
       }
-      if (!closes) assert.equal(read([`${answer}x`]).isReusable, false, "what nobody asked for");
+      if (!closes) assert.equal(read([`${answer}x`]).isReusable, false, "bytes after the answer");
       for (let at = 0; at < answer.length; at++) {
         const { ends } = read([answer.slice(0, at)]);
         assert.equal(ends, 0, "it is not complete");
@@ -483,7 +483,7 @@ describe("the reader of answers", () => {
     assert.deepEqual(
       toHead(`${OK}content-length: 5\r\n\r\nhello`),
       [1, false],
-      "a body that comes all the same",
+      "a body that comes nevertheless",
     );
   });
 

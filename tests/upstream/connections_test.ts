@@ -467,7 +467,7 @@ describe("a program that has made its calls", () => {
     });
     let isOver = false;
     program.onExit(() => isOver = true);
-    await until(() => isOver, "it ends", 10_000);
+    await until(() => isOver, "it ends");
     assert.equal(await program.ended, 0, program.stderr());
     assert.equal(program.stdout(), `{}\n{}\n${"Error: left\n".repeat(silent.length)}`);
     assert.equal(answering.sockets.length, 1);

@@ -167,7 +167,7 @@ describe("a transport with simulated connections", () => {
     socket.tell("a".repeat(size / 2));
     assert.equal(socket.isPaused, true);
     socket.tell("a".repeat(size / 2));
-    assert.equal(socket.isPaused, false, "nobody else would resume it");
+    assert.equal(socket.isPaused, false, "no other code would resume it");
     const body = sourceOf(await answered);
     const next = send();
     assert.equal(dialled.length, 1);

@@ -203,7 +203,7 @@ describe("through a proxy", () => {
       controller.abort();
       await until(() => provider.calls[0]?.isCut === true, "the provider is let go");
       assert.equal((await under.settled()).outcome, "client_closed");
-      await until(() => connects().length === 1, "squid tells of a tunnel that is over");
+      await until(() => connects().length === 1, "squid reports a tunnel that is over");
     });
 
     it("ends a stream with an error when it dies during the call", async () => {
@@ -235,8 +235,8 @@ describe("through a proxy", () => {
       "HTTP/1.1 302 Found\r\nlocation: http://login.example\r\n\r\n",
       "proxy_refused",
     ],
-    "reaches nobody": ["HTTP/1.1 502 Bad Gateway\r\n\r\n", "proxy_upstream"],
-    "is an old one that reaches nobody": ["HTTP/1.0 504 Late\r\n\r\n", "proxy_upstream"],
+    "reaches no server": ["HTTP/1.1 502 Bad Gateway\r\n\r\n", "proxy_upstream"],
+    "is an old proxy that reaches no server": ["HTTP/1.0 504 Late\r\n\r\n", "proxy_upstream"],
     "is none": ["SSH-2.0-OpenSSH\r\n", "proxy_failed"],
     "has no status": ["HTTP/1.1 OK\r\n\r\n", "proxy_failed"],
     "says more than it should": ["HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n", "proxy_failed"],
@@ -269,7 +269,7 @@ describe("through a proxy", () => {
     const between = await proxy({
       answer: (target) => target === "gone.example:81" ? "" : undefined,
     });
-    const deadlines = { connect: "200ms" };
+    const deadlines = { connect: "2s" };
     const under = await start(["http://gone.example:81/v1", provider.url], { proxy: between.url }, {
       deadlines,
     });

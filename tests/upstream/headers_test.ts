@@ -45,7 +45,7 @@ const headers = fc.array(fc.tuple(name, fc.string({ unit: "binary", maxLength: 3
 // deno-lint-ignore no-control-regex -- what must not cross
 const UNSAFE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
 const UP =
-  /^(?:content-type|accept|user-agent|accept-encoding|via|baggage|(?:openai|anthropic|x-stainless|x-openrouter|x-dashscope|helicone|cf-aig|x-openai|x-claude|x-codex|x-opencode|x-session)-.*|x-app|originator|thread-id|x-models-etag|x-reasoning-included|(?:x-)?idempotency-key|http-referer|x-title|trace(?:parent|state)|x-client-request-id|session-id|x-grok-conv-id|groq-(?:beta|model-version)|(?:x-)?hf-bill-to|x-goog-(?:api-client|user-project)|x-server-timeout|amz-sdk-.*|x-amz-user-agent|x-amzn-bedrock-.*|copilot-integration-id|editor-version)$/;
+  /^(?:content-type|accept|user-agent|accept-encoding|via|baggage|(?:openai|anthropic|x-stainless|x-openrouter|x-dashscope|helicone|cf-aig|x-openai|x-claude|x-codex|x-opencode|x-session)-.*|x-app|originator|thread-id|x-models-etag|x-reasoning-included|(?:x-)?idempotency-key|http-referer|x-title|trace(?:parent|state)|x-client-request-id|chatgpt-account-id|session-id|x-grok-conv-id|groq-(?:beta|model-version)|(?:x-)?hf-bill-to|x-goog-(?:api-client|user-project)|x-server-timeout|amz-sdk-.*|x-amz-user-agent|x-amzn-bedrock-.*|copilot-integration-id|editor-version)$/;
 const BACK =
   /^(?:cache-control|x-content-type-options|x-accel-buffering|content-(?:type|language|disposition)|retry-after(?:-ms)?|x-should-retry|x-generation-id|x-upstream-request-id|request-id|x-groq-region|cf-ray|azureml-model-session|apim-request-id|x-ms-region|x-amzn-(?:errortype|requestid|bedrock-.*)|(?:x-ratelimit|openai|anthropic|x-openrouter|helicone|cf-aig|x-openai|x-claude|x-codex|x-opencode|x-session)-.*|x-app|originator|thread-id|session-id|x-models-etag|x-reasoning-included)$/;
 
@@ -80,7 +80,7 @@ const STAY_DOWN = (
 ).split(" ");
 const COME_BACK = (
   "content-type content-language retry-after retry-after-ms x-should-retry x-generation-id " +
-  "x-ratelimit-limit-requests x-ratelimit-reset-tokens openai-model openai-processing-ms content-disposition " +
+  "x-ratelimit-limit-requests x-ratelimit-reset-tokens x-ratelimit-limit-tokens_usage_based openai-model openai-processing-ms content-disposition " +
   "request-id anthropic-ratelimit-requests-limit anthropic-organization-id x-groq-region cf-ray azureml-model-session " +
   "apim-request-id x-ms-region x-openrouter-provider helicone-id cf-aig-log-id " +
   "x-amzn-errortype x-amzn-requestid x-amzn-bedrock-input-token-count x-amzn-bedrock-invocation-latency"
@@ -146,11 +146,13 @@ describe("header filters", () => {
       "x-openai-api-key openai-api-key x-openai-apikey anthropic-api-key x-codex-authorization " +
       "x-codex-oauth x-claude-access-token x-session-token x-session-secret x-session-cookie " +
       "x-session-passphrase x-opencode-password x-opencode-jwt x-stainless-credential " +
-      "x-codex-signature x-claude-code-bearer x-session-tokens-key"
+      "x-codex-signature x-claude-code-bearer x-session-tokens-key x-session-pwd x-session-pw " +
+      "x-openai-cred x-openai-creds x-session-sid x-claude-code-pat x-openai-otp x-codex-sig " +
+      "x-session-pat-id x-codex-a_sig_b"
     ).split(" ");
     const plain = (
       "anthropic-ratelimit-tokens-limit anthropic-ratelimit-input-tokens-remaining " +
-      "x-codex-used-tokens"
+      "x-codex-used-tokens x-codex-used-tokens_today x-claude-path x-session-side x-codex-spat"
     ).split(" ");
     for (const wanted of plain) {
       assert.equal(up({ [wanted]: "1" })[wanted], "1", wanted);

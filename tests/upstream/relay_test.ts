@@ -82,7 +82,7 @@ describe("an answer that is read to its end although its caller has left", () =>
     const clock = new FakeClock();
     const exchange = new Exchange(clock);
     exchange.unbind();
-    exchange.leave(new GatewayError("exchange_stopped"));
+    exchange.endCallerPart(new GatewayError("exchange_stopped"));
     const scanner = OPENAI_CHAT.createScanner(1);
     const relay = new RelayedBody(new Answer(), {
       exchange,
@@ -101,6 +101,31 @@ describe("an answer that is read to its end although its caller has left", () =>
     const { clock, exchange, answer, relay } = start(false);
     relay.cancel();
     await clock.pass(DEADLINES.idleMs);
+    assert.deepEqual([answer.isCancelled, exchange.isSettled, clock.waiting], [true, true, 0]);
+  });
+});
+
+describe("an answer whose caller leaves while a comment is sent to it", () => {
+  it("ends, and leaves no timer", async () => {
+    const clock = new FakeClock();
+    const exchange = new Exchange(clock);
+    const answer = new Answer();
+    const relay = new RelayedBody(answer, {
+      exchange,
+      scanner: OPENAI_CHAT.createScanner(1),
+      countsTokens: true,
+      ...DEADLINES,
+      keepAlive: ": keep-alive\n\n",
+      keepAliveMs: 1000,
+      clock,
+    });
+    const leaveAtComment = (bytes: Uint8Array) => {
+      if (Buffer.from(bytes).toString().startsWith(":")) relay.cancel();
+      return true;
+    };
+    relay.pushTo({ write: leaveAtComment, end() {}, fail() {} });
+    answer.sink?.write(Buffer.from(chunk("a")));
+    await clock.pass(1000);
     assert.deepEqual([answer.isCancelled, exchange.isSettled, clock.waiting], [true, true, 0]);
   });
 });

@@ -133,7 +133,11 @@ describe("replicas", () => {
     replicas.succeeded(replicas.pick(now));
     assert.deepEqual(ejectedOf(replicas), []);
     eject(replicas, first, now);
-    assert.equal(replicas.report(now)[0]?.ejectedMs, 5000, "the pauses begin anew after a success");
+    assert.equal(
+      replicas.report(now)[0]?.ejectedMs,
+      5000,
+      "the pauses begin again after a success",
+    );
   });
 
   it("are probed by a few calls at a time, and a slow probe does not block other replicas [partial failure]", () => {

@@ -111,7 +111,7 @@ describe("a transport", () => {
     setTimeout(() => left.abort(new Error("left")), 50);
     const started = performance.now();
     await assert.rejects(send({ url: hole.url, controller: left }));
-    assert.ok(performance.now() - started < 1000);
+    assert.ok(performance.now() - started < 4000);
     await hole.close();
   });
 
@@ -120,7 +120,7 @@ describe("a transport", () => {
       "another protocol": "SSH-2.0-OpenSSH_9.2\r\n\r\n",
       "a folded field": `${HEAD}x-a: b\r\n c\r\ncontent-length: 2\r\n\r\n{}`,
       "two lengths": `${HEAD}content-length: 2\r\ncontent-length: 3\r\n\r\n{}`,
-      "a length beside chunks":
+      "a length next to chunks":
         `${HEAD}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
       "headers without end": `${HEAD}x-a: ${"a".repeat(100_000)}\r\ncontent-length: 2\r\n\r\n{}`,
       "another protocol from here on":

@@ -17,6 +17,7 @@ import { GOOD_BODY } from "../support/gateway.ts";
 import { findGap, swallow, withHosts } from "../support/hosts_file.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { answerPlain, COMPLETION } from "../support/provider.ts";
+import { timeOfPauses } from "../support/until.ts";
 
 const KEY = "0123456789-secret-key";
 /**
@@ -31,10 +32,12 @@ const [GONE, GOOD] = ["127.0.0.2", "127.0.0.3"];
 const HOSTS = { "gone-first.test": [GONE, GOOD], "gone-last.test": [GOOD, GONE] };
 /**
  * The longest time of a call. The second address is tried after 250 ms, and 300 ms is the allowed
- * cost of an unreachable address. The rest is for a busy machine. A client that waits for the first
- * address gives up after `deadlines.connect`, which is thirty times as much here. Milliseconds.
+ * cost of an unreachable address. The rest is for a busy machine, as long as pauses of this time
+ * take there. A client that waits for the first address gives up after `deadlines.connect`, which
+ * is thirty times as much here. Milliseconds.
  */
 const LONGEST_MS = 1000;
+const PAUSES = 20;
 const CONNECT = "30s";
 
 describe("an upstream with an address that never answers", () => {
@@ -49,7 +52,7 @@ describe("an upstream with an address that never answers", () => {
 
   it.unless(
     findGap(),
-    "costs a call the time until the next one is tried, by http, by https and with authorities of its own",
+    "costs a call the time until the next one is tried, by http, by https and with its own authorities",
     async () => {
       const identity = createSelfSignedCertificate(["gone-first.test", "gone-last.test"]);
       const ca = join(folder.path, "ca.pem");
@@ -97,14 +100,18 @@ describe("an upstream with an address that never answers", () => {
       };
       for (const [name, { upstream }] of Object.entries(providers)) {
         const startedAt = performance.now();
+        let tookMs = Infinity;
+        const isNeeded = () => tookMs >= LONGEST_MS;
+        const pausedMs = timeOfPauses(PAUSES, LONGEST_MS / PAUSES, isNeeded);
         const response = await fetch(`${url}/${name}/v1/chat/completions`, {
           method: "POST",
           headers,
           body: GOOD_BODY,
         });
         assert.equal(await response.text(), COMPLETION, upstream);
-        const tookMs = performance.now() - startedAt;
-        assert.ok(tookMs < LONGEST_MS, `${name} at ${upstream} took ${Math.round(tookMs)} ms`);
+        tookMs = performance.now() - startedAt;
+        const longestMs = Math.max(LONGEST_MS, await pausedMs);
+        assert.ok(tookMs < longestMs, `${name} at ${upstream} took ${Math.round(tookMs)} ms`);
       }
     },
   );

@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { DEFAULT_RETENTION } from "../../src/config/usage.ts";
-import { systemClock } from "../../src/exchange/clock.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { valueOfDimension } from "../../src/usage/attributed.ts";
 import { HOUR_MS, MAX_MODELS, OTHER_NAME, type UsageStore } from "../../src/usage/counts.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
 import { RedisUsage } from "../../src/usage/redis/usage_store.ts";
 import { MemoryUsage } from "../../src/usage/usage_memory.ts";
+import { patientClock } from "../support/patient_clock.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
 import { ALL, exchange, rest, StillClock } from "../support/usage.ts";
 
@@ -72,7 +72,7 @@ describe("usage by attribution has a bounded number of rows for each key", () =>
 
   withRedis.it("in Redis", async () => {
     const redis = await startRedis();
-    const client = new RedisClient(redis.url, systemClock, () => {});
+    const client = new RedisClient(redis.url, patientClock, () => {});
     try {
       await client.ready();
       await countMany(new RedisUsage(client, LISTED, KEEP));

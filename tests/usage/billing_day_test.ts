@@ -31,8 +31,12 @@ describe("a day of agents", () => {
     await upstream.close();
   });
 
-  async function start(end: () => End, limits?: Record<string, unknown>): Promise<void> {
-    billing = new BillingProvider(createRandom(SEED), end);
+  async function start(
+    end: () => End,
+    limits?: Record<string, unknown>,
+    isBoundedByBytes = false,
+  ): Promise<void> {
+    billing = new BillingProvider(createRandom(SEED), { end, isBoundedByBytes });
     upstream = await startProvider((response, call) => billing.answer(response, call));
     under = await startUnderTest({
       upstreams: { a: upstream.url },
@@ -44,8 +48,8 @@ describe("a day of agents", () => {
   const random = createRandom(SEED);
   const chance = (share: number) => random.chance(share);
   /** Makes the next call of an agent. */
-  async function call(): Promise<RawAnswer> {
-    const messages = [{ role: "user", content: "Hi" }];
+  async function call(text = "Hi"): Promise<RawAnswer> {
+    const messages = [{ role: "user", content: text }];
     const stream = chance(0.5) && { stream: true };
     const long = chance(0.2) && { long: true };
     const tier = chance(0.3) && { service_tier: chance(0.5) ? "fast" : "flex" };
@@ -61,7 +65,7 @@ describe("a day of agents", () => {
       ? ["/v1/responses", {
         model: "gpt-sol",
         max_output_tokens: MOST_OUTPUT,
-        input: "Hi",
+        input: text,
         ...stream,
         ...long,
         ...tier,
@@ -123,6 +127,24 @@ describe("a day of agents", () => {
     const costs = billing.bill.map(({ cost }) => cost);
     const spent = costs.reduce((sum, cost) => sum + cost, 0);
     assert.ok(spent <= 5e9 + Math.max(...costs), `${spent / 1e9} USD were spent`);
+  });
+
+  it.large("never exceeds a strict budget, also if streams break and calls are made at once", async () => {
+    const endings = createRandom(SEED + 1);
+    const end = () => endings.chance(0.5) ? "broken" : "whole";
+    const limits = { budget: "5 USD/day", mode: "strict" };
+    await start(end, limits, true);
+    let passed = 0;
+    for (let refused = 0; refused < 20;) {
+      const answers = await Promise.all(Array.from({ length: 5 }, () => call("x".repeat(20_000))));
+      for (const { status } of answers) {
+        if (status === 429) refused++;
+        else passed++;
+      }
+    }
+    assert.ok(passed > 10, "the budget is used");
+    const spent = billing.bill.reduce((sum, { cost }) => sum + cost, 0);
+    assert.ok(spent <= 5e9, `${spent / 1e9} USD were spent`);
   });
 });
 

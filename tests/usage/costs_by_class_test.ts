@@ -236,7 +236,8 @@ describe("the costs of calls with caches and tools", () => {
     const day = new Date().toISOString().slice(0, 10);
     const from = ["--from", day];
     const classes = { input: 500, cacheRead: 400, cacheWrite: 100, output: 30 };
-    const [usage, costs] = toOpenai({ day, model: GPT, classes, cost: "0.00159" });
+    const lines = { input: 0.001, "cached input": 0.00004, "cache write": 0.00025, output: 0.0003 };
+    const [usage, costs] = toOpenai({ day, model: GPT, classes, cost: "0.00159", lines });
     const bucketOf = (result: object) => ({
       object: "bucket",
       start_time: Date.parse(day) / 1000,

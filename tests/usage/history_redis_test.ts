@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { afterAll, beforeAll, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
-import { systemClock } from "../../src/exchange/clock.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { RedisHistory } from "../../src/usage/redis/history_store.ts";
+import { patientClock } from "../support/patient_clock.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { describeHistoryStore, makeRow, readAll } from "./history_suite.ts";
 
@@ -16,7 +16,7 @@ withRedis.describe("one Redis for all of these", () => {
   let raw: Redis;
   const clients: RedisClient[] = [];
   const connect = async () => {
-    const client = new RedisClient(server?.url ?? assert.fail("no Redis"), systemClock, () => {});
+    const client = new RedisClient(server?.url ?? assert.fail("no Redis"), patientClock, () => {});
     clients.push(client);
     await client.ready();
     return client;

@@ -163,6 +163,9 @@ describe("the meter of the history", () => {
     observer.settled(exchange({ ...forwarded, startedAt: NOON + MINUTE_MS - 100 }));
     observer.settled(exchange({ outcome: "refused", status: 429, code: "rate_limit_exceeded" }));
     observer.settled(exchange({ ...forwarded, outcome: "upstream_error", status: 503 }));
+    const refused = { outcome: "upstream_error", status: 401, provider: "b" } as const;
+    observer.settled(exchange({ ...refused, usesHeldKey: true }));
+    observer.settled(exchange(refused));
     const unknown = { keyId: undefined, provider: undefined };
     observer.settled(exchange({ ...unknown, outcome: "refused", status: 401 }));
     const counted = (await read(meter)).map(({ at, team, end, concern, sums }) => [
@@ -174,6 +177,8 @@ describe("the meter of the history", () => {
     ]);
     assert.deepEqual(counted, [
       [0, "", "rate_limit_exceeded", "caller", "1,0,0,0,0,7,4,5"],
+      [0, "", "upstream_401", "operator", "1,0,0,0,0,7,4,5"],
+      [0, "", "upstream_401", "caller", "1,0,0,0,0,7,4,5"],
       [0, "search", "upstream_503", "operator", "1,1,250,1,40,7,4,5,0,0,0,0,0,1"],
       [1, "search", "ok", "nobody", "1,1,250,1,40,7,4,5,0,0,0,0,0,1"],
     ]);

@@ -344,7 +344,7 @@ describe("the cost of usage", () => {
     assert.equal(toNano(book.costOf(usage, called, at).amount ?? 0n), charge);
   });
 
-  it("is bounded in its tariffs, whatever a provider answers", async () => {
+  it("is bounded in its tariffs for any answer of a provider", async () => {
     const clock = new StillClock();
     const store = new MemoryUsage(new Set(), () => clock.now());
     const meter = new UsageMeter({ store, clock, rest, listed: new Set() });

@@ -289,26 +289,41 @@ describe("usage in a file", () => {
     ]);
   });
 
-  it("has attribution in the same rows after a restart, and in no version that would mix them", async () => {
-    const attribution = { user: "a&b=c", client: "codex" };
-    for (const count of [1, 2]) {
-      const { meter } = await open();
-      meter.settled(exchange({ attribution, usage: { total: 7, input: 3, output: 4 } }));
-      meter.settled(exchange());
-      await meter.close();
-      const [first, ...lines] = readFileSync(path, "utf8").split("\n");
-      assert.equal(first, '["version",3]', "the previous version does not read further");
-      const sums = [count, 0, 0, 0, 3 * count, 0, 4 * count, 0, 0];
-      const row = ["hour", HOUR, "team", "a", "gpt-4o", sums, "chat.completions"];
-      assert.deepEqual(lines.slice(0, 2).map((line) => JSON.parse(line)), [
-        [...row, null, null, null, "user=a%26b%3Dc&client=codex"],
-        row,
-      ]);
-    }
-  });
+  const NEWER_NAMES = [
+    {
+      title: "attribution",
+      more: { attribution: { user: "a&b=c", client: "codex" } },
+      version: 3,
+      names: [null, null, null, "user=a%26b%3Dc&client=codex"],
+    },
+    {
+      title: "the payer",
+      more: { usesHeldKey: true },
+      version: 4,
+      names: [null, null, null, null, "gateway"],
+    },
+  ];
+  for (const { title, more, version, names } of NEWER_NAMES) {
+    it(`has ${title} in the same rows after a restart, and in no version that would mix them`, async () => {
+      for (const count of [1, 2]) {
+        const { meter } = await open();
+        meter.settled(exchange(more));
+        meter.settled(exchange());
+        await meter.close();
+        const [first, ...lines] = readFileSync(path, "utf8").split("\n");
+        assert.equal(first, `["version",${version}]`, "the previous version does not read further");
+        const sums = [count, 0, 0, 0, 3 * count, 0, 4 * count, 0, 0];
+        const row = ["hour", HOUR, "team", "a", "gpt-4o", sums, "chat.completions"];
+        assert.deepEqual(lines.slice(0, 2).map((line) => JSON.parse(line)), [
+          [...row, ...names],
+          row,
+        ]);
+      }
+    });
+  }
 
   it("does not change a file in the form of a later version, and reports it", async () => {
-    const content = `["version",4]\n{"any":"form"}\n`;
+    const content = `["version",5]\n{"any":"form"}\n`;
     writeFileSync(path, content);
     await assert.rejects(
       open(),

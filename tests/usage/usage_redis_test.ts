@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
 import { DEFAULT_RETENTION } from "../../src/config/usage.ts";
-import { systemClock } from "../../src/exchange/clock.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
 import { RedisUsage } from "../../src/usage/redis/usage_store.ts";
 import {
@@ -21,8 +20,11 @@ import {
   MAX_MODELS,
   noCounts,
   OTHER_NAME,
+  payerOf,
   UsageUnavailable,
 } from "../../src/usage/counts.ts";
+import { systemClock } from "../../src/exchange/clock.ts";
+import { patientClock } from "../support/patient_clock.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { startCluster } from "../support/redis_fleets.ts";
 import { exchange, rest, StillClock, tell } from "../support/usage.ts";
@@ -47,8 +49,8 @@ withRedis.describe("usage in Redis", () => {
     await redis.stop();
   });
 
-  async function open(target: string | RedisTarget = redis.url) {
-    const client = new RedisClient(target, systemClock, () => {});
+  async function open(target: string | RedisTarget = redis.url, timers = patientClock) {
+    const client = new RedisClient(target, timers, () => {});
     clients.push(client);
     await client.ready();
     const clock = new StillClock();
@@ -59,6 +61,26 @@ withRedis.describe("usage in Redis", () => {
   }
   const isUp = (client: RedisClient) => until(() => client.health.isUp, "Redis is back");
   const isDown = (client: RedisClient) => until(() => !client.health.isUp, "Redis is away");
+
+  it("has the payer of calls, which an older version does not read", async () => {
+    const { use, meter, client } = await open();
+    use();
+    use({ usesHeldKey: true });
+    use({ usesHeldKey: true });
+    const payers: unknown[] = [];
+    for await (const rows of meter.read({ step: "hour", ...range })) {
+      for (const row of rows) payers.push([payerOf(row), row.counts.requests]);
+    }
+    assert.deepEqual(payers.toSorted(), [["caller", 1], ["gateway", 2]]);
+    const fields = await client.ask(
+      (redis) => redis.hkeys(hashName(shardOf("team"), "hour", HOUR)),
+      (all) => (all as string[]).filter((field) => field.startsWith("[")).toSorted(),
+    );
+    assert.deepEqual(fields, [
+      '["team","a","gpt-4o","chat.completions",null,null,null,null,"gateway"]',
+      '["team","a","gpt-4o","chat.completions"]',
+    ]);
+  });
 
   it("is packed: one field per row, with counts that a later version can extend", async () => {
     const { use, meter, client } = await open();
@@ -312,7 +334,7 @@ withRedis.describe("usage in Redis", () => {
   });
 
   it("is not counted twice when Redis counts it late", async () => {
-    const { use, meter, client, clock } = await open();
+    const { use, meter, client, clock } = await open(redis.url, systemClock);
     use();
     redis.pause();
     clock.fire();

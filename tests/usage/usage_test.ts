@@ -14,6 +14,7 @@ import {
   MAX_MODELS,
   noCounts,
   OTHER_NAME,
+  payerOf,
   ROWS_A_BATCH,
   type UsageBatch,
   type UsageRow,
@@ -78,7 +79,7 @@ const COUNTED: readonly [
     requests: 1,
     unmetered: 1,
   }],
-  ["one that stated nothing", { usage: undefined as never }, { requests: 1, unmetered: 1 }],
+  ["call without a statement", { usage: undefined as never }, { requests: 1, unmetered: 1 }],
   ["a stream whose caller left after a statement", { outcome: "client_closed", stream: true }, {
     requests: 1,
     partial: 1,
@@ -112,13 +113,13 @@ const COUNTED: readonly [
     requests: 1,
     unmetered: 1,
   }],
-  ["one that could not be sent", {
+  ["call that could not be sent", {
     status: 502,
     outcome: "upstream_failed",
     code: "upstream_unreachable",
     usage: undefined as never,
   }, { requests: 1, failed: 1 }],
-  ["one that the provider may have worked on", {
+  ["call that the provider may have worked on", {
     status: 504,
     outcome: "timeout",
     code: "upstream_first_byte_timeout",
@@ -185,6 +186,29 @@ describe("usage", () => {
     });
     const both = { requests: 2, input: 6, output: 8 };
     assert.deepEqual(await tell(meter, { step: "day" }), { ...all, "team a gpt-4o": both });
+  });
+
+  it("corrects the row of the payer whose call was estimated", async () => {
+    const { meter } = newMeter();
+    const estimate = { total: 100, input: 50, output: 50 };
+    for (const usesHeldKey of [true, false]) {
+      const { startedAt, durationMs, operation } = exchange();
+      meter.settled(exchange({ usesHeldKey, usage: estimate, isEstimated: true }));
+      if (!usesHeldKey) continue;
+      meter.restated({
+        ...{ startedAt, durationMs, operation: operation ?? "", keyId: "team", provider: "a" },
+        ...{ team: undefined, plan: undefined, model: "gpt-4o", usesHeldKey, estimate },
+        stated: { total: 7, input: 3, output: 4 },
+      });
+    }
+    const found: unknown[] = [];
+    for await (const rows of meter.read({ step: "hour", ...ALL })) {
+      for (const row of rows) {
+        const { estimated, input } = row.counts;
+        found.push([payerOf(row), estimated, input]);
+      }
+    }
+    assert.deepEqual(found.toSorted(), [["caller", 1, 50], ["gateway", 0, 3]]);
   });
 
   it("uses a separate name for a model that its provider has answered for", async () => {

@@ -1,14 +1,17 @@
 /**
  * Bun, ten bare lines: read the body, fetch, return the body. UPSTREAM and PORT are read from the
- * environment.
+ * environment. With CERT and KEY it serves https, and UPSTREAM can be https.
  */
 declare const Bun: { serve(options: object): unknown };
+import { readFileSync } from "node:fs";
 import process from "node:process";
 
-const target = `${process.env.UPSTREAM}/v1/chat/completions`;
+const { CERT, KEY, PORT, UPSTREAM } = process.env;
+const target = `${UPSTREAM}/v1/chat/completions`;
 Bun.serve({
   hostname: "127.0.0.1",
-  port: Number(process.env.PORT),
+  port: Number(PORT),
+  ...(CERT && KEY && { tls: { cert: readFileSync(CERT), key: readFileSync(KEY) } }),
   idleTimeout: 0,
   maxRequestBodySize: 64 * 1024 * 1024,
   async fetch(request: Request): Promise<Response> {

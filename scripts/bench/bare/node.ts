@@ -1,10 +1,17 @@
-/** Node, bare `node:http` on both sides, piped. UPSTREAM and PORT are read from the environment. */
-import { Agent, createServer, request } from "node:http";
+/**
+ * Node, bare `node:http` on both sides, piped. UPSTREAM and PORT are read from the environment. With
+ * CERT and KEY it serves https, and UPSTREAM can be https.
+ */
+import { readFileSync } from "node:fs";
+import * as http from "node:http";
+import * as https from "node:https";
 import process from "node:process";
 
-const { hostname, port } = new URL(process.env.UPSTREAM ?? "");
+const { CERT, KEY, PORT, UPSTREAM = "" } = process.env;
+const { protocol, hostname, port } = new URL(UPSTREAM);
+const { Agent, request } = protocol === "https:" ? https : http;
 const agent = new Agent({ keepAlive: true, maxFreeSockets: 1024 });
-createServer((inbound, response) => {
+const handle = (inbound: http.IncomingMessage, response: http.ServerResponse) => {
   const { method, url: path, headers } = inbound;
   const outbound = request({ hostname, port, agent, method, path, headers }, (answer) => {
     response.writeHead(answer.statusCode ?? 502, answer.headers);
@@ -14,4 +21,8 @@ createServer((inbound, response) => {
   // Otherwise a stream would continue after its caller left.
   response.on("close", () => response.writableFinished || outbound.destroy());
   inbound.pipe(outbound);
-}).listen(Number(process.env.PORT), "127.0.0.1");
+};
+const server = CERT === undefined || KEY === undefined
+  ? http.createServer(handle)
+  : https.createServer({ cert: readFileSync(CERT), key: readFileSync(KEY) }, handle);
+server.listen(Number(PORT), "127.0.0.1");

@@ -13,7 +13,7 @@ export const CHECK_SECONDS = 5;
 const REPORTS: Readonly<Record<Report, string>> = {
   error: "error",
   broken: "broken off",
-  nothing: "NOT TOLD",
+  nothing: "NOT REPORTED",
   none: "–",
 };
 const LIMIT_NAMES: Readonly<Record<LimitKind, string>> = {

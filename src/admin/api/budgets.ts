@@ -104,7 +104,7 @@ export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [route({
     },
   },
   status: 200,
-  answers: {
+  response: {
     name: "BudgetList",
     schema: closed(objectOf<BudgetList>({
       budgets: list(closed(budget)),

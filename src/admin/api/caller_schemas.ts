@@ -13,7 +13,7 @@ import { GEMINI } from "../../dialects/gemini.ts";
 import { OLLAMA } from "../../dialects/ollama.ts";
 import { OPAQUE } from "../../dialects/opaque.ts";
 import { OPENAI_CHAT } from "../../dialects/openai_chat.ts";
-import { OPENAI_EVENTS } from "../../dialects/openai_events.ts";
+import { OPENAI_MEDIA } from "../../dialects/openai_media.ts";
 import { OPENAI_RESPONSES } from "../../dialects/openai_responses.ts";
 import { anyObject, count, flag, list, type Named, optional, orNull, text } from "./schema.ts";
 
@@ -85,7 +85,7 @@ export const CALLER_SCHEMAS: readonly Named[] = [
 /** Dialects whose errors are described by {@link ERROR}. */
 const OPENAI_FORMS: ReadonlySet<Dialect> = new Set([
   OPENAI_CHAT,
-  OPENAI_EVENTS,
+  OPENAI_MEDIA,
   OPENAI_RESPONSES,
   BATCHES,
   RESULTS_FILE,

@@ -103,7 +103,7 @@ export const CHANGE_ROUTES: readonly AdminRoute<Changes>[] = [
       },
     },
     status: 200,
-    answers: {
+    response: {
       name: "ChangeList",
       schema: objectOf<ChangeList>({
         changes: list(changeSchema),

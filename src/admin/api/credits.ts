@@ -39,7 +39,7 @@ export const CreditSchema: v.GenericSchema<unknown, Credit> = v.pipe(
 );
 
 const BODY = { name: "Credit", schema: CreditSchema };
-const ANSWER = {
+const RESPONSE = {
   name: "CreditGiven",
   schema: objectOf<CreditView>({
     id: text("Id of the key, or name of the team"),
@@ -58,7 +58,7 @@ export const CREDIT_ROUTES: readonly AdminRoute<Credits>[] = [
     summary: "Give tokens or money back to the limits of a key, in their current periods",
     body: BODY,
     status: 200,
-    answers: ANSWER,
+    response: RESPONSE,
     run: (credits, { id, body, operator }) => credits.toKey(id, body, operator.who),
   }),
   route({
@@ -68,7 +68,7 @@ export const CREDIT_ROUTES: readonly AdminRoute<Credits>[] = [
     summary: "Give tokens or money back to the limits of a team, in their current periods",
     body: BODY,
     status: 200,
-    answers: ANSWER,
+    response: RESPONSE,
     run: (credits, { id, body, operator }) => credits.toTeam(id, body, operator.who),
   }),
 ];

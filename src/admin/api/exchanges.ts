@@ -155,7 +155,7 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<FindExchanges>[] = [route({
     },
   },
   status: 200,
-  answers: {
+  response: {
     name: "ExchangeList",
     schema: objectOf<ExchangeList>({
       exchanges: list(exchangeSchema, "The newest first"),

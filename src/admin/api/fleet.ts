@@ -91,7 +91,7 @@ export const FLEET_ROUTES: readonly AdminRoute<Fleet>[] = [route({
   summary:
     "List the gateways that share the Redis, including gateways that recently left or were lost",
   status: 200,
-  answers: {
+  response: {
     name: "Fleet",
     schema: objectOf<FleetReport>({
       now: amount("Wall clock, milliseconds since 1970"),

@@ -109,7 +109,7 @@ export const HISTORY_ROUTES: readonly AdminRoute<HistoryReports>[] = [
       },
     },
     status: 200,
-    answers: { name: "History", schema: HistoryReportSchema },
+    response: { name: "History", schema: HistoryReportSchema },
     run: (history, { query }) => history.report(query),
   }),
 ];

@@ -99,7 +99,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
       },
     },
     status: 200,
-    answers: {
+    response: {
       name: "KeyList",
       schema: objectOf<KeyList>({
         keys: list(keySchema),
@@ -121,7 +121,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     query: REASON,
     body: { name: "KeyPolicy", schema: KeyPolicySchema },
     status: 201,
-    answers: NEW_KEY,
+    response: NEW_KEY,
     async run(keys, { body, ...call }) {
       const { key, view } = await keys.create(body, authorOf(call));
       return { ...view, key };
@@ -133,7 +133,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     operationId: "showKey",
     summary: "Show a key and the use of its limits",
     status: 200,
-    answers: KEY,
+    response: KEY,
     run: (keys, { id }) => keys.show(id),
   }),
   route({
@@ -144,7 +144,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     query: REASON,
     body: { name: "KeyPatch", schema: KeyPatchSchema },
     status: 200,
-    answers: KEY,
+    response: KEY,
     run: (keys, { id, body, ...call }) => keys.update(id, body, authorOf(call)),
   }),
   route({
@@ -154,7 +154,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     summary: "End a key with both its secrets; this cannot be undone",
     query: REASON,
     status: 200,
-    answers: KEY,
+    response: KEY,
     run: (keys, { id, ...call }) => keys.revoke(id, authorOf(call)),
   }),
   route({
@@ -164,7 +164,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     summary: "Suspend a key, with both its secrets, until it is enabled",
     query: REASON,
     status: 200,
-    answers: KEY,
+    response: KEY,
     run: (keys, { id, ...call }) => keys.disable(id, authorOf(call)),
   }),
   route({
@@ -174,7 +174,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     summary: "Let a disabled key in again",
     query: REASON,
     status: 200,
-    answers: KEY,
+    response: KEY,
     run: (keys, { id, ...call }) => keys.enable(id, authorOf(call)),
   }),
   route({
@@ -185,7 +185,7 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
     query: REASON,
     body: { name: "Rotation", schema: RotationSchema },
     status: 200,
-    answers: NEW_KEY,
+    response: NEW_KEY,
     async run(keys, { id, body, ...call }) {
       const { key, view } = await keys.rotate(id, parseDuration(body.overlap), authorOf(call));
       return { ...view, key };

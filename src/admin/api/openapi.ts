@@ -24,7 +24,7 @@ function withNull({ valibotSchema, jsonSchema }: OverrideSchemaContext): JsonSch
 
 /** Returns the JSON Schema of every body and answer, by name. */
 function toSchemas(): Record<string, unknown> {
-  const ofRoutes = ADMIN_ROUTES.flatMap(({ body, answers }) => [body ?? [], answers].flat());
+  const ofRoutes = ADMIN_ROUTES.flatMap(({ body, response }) => [body ?? [], response].flat());
   const all = [...ofRoutes, ...CALLER_SCHEMAS];
   return toJsonSchemaDefs(
     Object.fromEntries(all.map(({ name, schema }) => [name, schema])),
@@ -63,7 +63,7 @@ function toQueryParameters(query: RouteQuery | undefined): unknown[] {
 }
 
 function describe(route: RouteDescription): unknown {
-  const { operationId, summary, body, answers, types = ["application/json"] } = route;
+  const { operationId, summary, body, response, types = ["application/json"] } = route;
   return {
     operationId,
     summary,
@@ -75,7 +75,7 @@ function describe(route: RouteDescription): unknown {
     responses: {
       [route.status]: {
         description: "Done",
-        content: Object.assign({}, ...types.map((type) => content(answers, type))),
+        content: Object.assign({}, ...types.map((type) => content(response, type))),
       },
       default: { description: "Refused, and why", content: content(ERROR) },
     },

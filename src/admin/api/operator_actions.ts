@@ -100,7 +100,7 @@ const FEED_HEADERS: Readonly<Record<string, string>> = {
   "x-accel-buffering": "no",
 };
 
-/** The answer to a call that drains or resumes. */
+/** The response to a call that drains or resumes. */
 export interface StateReport {
   readonly state: LiveReport["state"];
   readonly openExchanges: number;
@@ -142,7 +142,7 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
       "one event a second, the first with the kept seconds",
     query: FLEET_QUERY,
     status: 200,
-    answers: { name: "LiveReport", schema: liveReportSchema },
+    response: { name: "LiveReport", schema: liveReportSchema },
     types: ["text/event-stream"],
     respond: (actions, { query, operator }) => actions.watch(query, operator),
   }),
@@ -153,7 +153,7 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
     summary: "Say at /readyz that callers are not welcome, and go on serving them, until resume",
     query: DRAIN_QUERY,
     status: 200,
-    answers: STATE,
+    response: STATE,
     respond: (actions, { query }) => actions.setDrained(true, query),
   }),
   route({
@@ -163,7 +163,7 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
     summary: "End a drain",
     query: DRAIN_QUERY,
     status: 200,
-    answers: STATE,
+    response: STATE,
     respond: (actions, { query }) => actions.setDrained(false, query),
   }),
   route({
@@ -177,7 +177,7 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
     query: TRIAL_QUERY,
     body: TRIED_CALL,
     status: 200,
-    answers: TRIED_ANSWER,
+    response: TRIED_ANSWER,
     respond: (actions, call) => actions.tryOut(call),
   }),
 ];

@@ -17,7 +17,7 @@ export const PROVIDER_ROUTES: readonly AdminRoute<ProviderReports>[] = [route({
   summary:
     "List the configured providers, and how much all keys together have used of the limits of each",
   status: 200,
-  answers: {
+  response: {
     name: "ProviderList",
     schema: objectOf<ProviderList>({
       listeners: list(text(), "Where callers on this machine reach the gateway"),

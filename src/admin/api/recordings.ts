@@ -34,7 +34,7 @@ const recording = objectOf<RecordingView>({
   expires: optional(time("When they are deleted; left out while it runs")),
 });
 
-/** The answer about durable exchanges. */
+/** The response about durable exchanges. */
 export interface RecordingList {
   readonly recordings: readonly RecordingView[];
 }
@@ -52,7 +52,7 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
       means: { limit: listLimitMeans(MAX_LISTED) },
     },
     status: 200,
-    answers: {
+    response: {
       name: "RecordingList",
       schema: objectOf<RecordingList>({ recordings: list(recording) }),
     },
@@ -65,7 +65,7 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
     summary: "Stop a durable exchange that runs: the provider's call is cancelled, " +
       "and its callers are told",
     status: 200,
-    answers: {
+    response: {
       name: "StoppedRecording",
       schema: objectOf<StoppedRecording>({
         id: text(),

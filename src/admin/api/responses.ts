@@ -11,7 +11,7 @@ import { UsageRefusal } from "../../usage/query.ts";
 import { UnknownKey } from "../key_administration.ts";
 import { UnknownTeam } from "../team_administration.ts";
 
-/** Creates a JSON answer that must not be cached. */
+/** Creates a JSON response that must not be cached. */
 export function toResponse(status: number, content: unknown): GatewayResponse {
   return {
     status,
@@ -24,7 +24,7 @@ export function toResponse(status: number, content: unknown): GatewayResponse {
   };
 }
 
-/** Content of an answer that is created while it is sent. */
+/** Content of a response that is created while it is sent. */
 export class TextParts {
   readonly type: string;
   readonly #parts: AsyncIterator<string>;
@@ -37,7 +37,7 @@ export class TextParts {
   }
 
   /**
-   * Waits for the first part, so that an answer that cannot begin is refused with an error.
+   * Waits for the first part, so that a response that cannot begin is refused with an error.
    *
    * @throws {unknown} The first part's error
    */
@@ -60,7 +60,7 @@ export class TextParts {
   }
 }
 
-/** Creates a text answer that is sent while it is created. */
+/** Creates a text response that is sent while it is created. */
 export function toTextResponse(status: number, content: TextParts): GatewayResponse {
   const headers = {
     "content-type": content.type,
@@ -92,7 +92,7 @@ function toErrorContent(thrown: unknown): ErrorContent {
   return new GatewayError("admin_failed", { cause: thrown });
 }
 
-/** Creates the answer for any thrown value, from the table of errors. */
+/** Creates the response for any thrown value, from the table of errors. */
 export function toFailureResponse(thrown: unknown): GatewayResponse {
   return toErrorResponse(toErrorContent(thrown));
 }

@@ -35,7 +35,7 @@ export interface RouteQuery<Query = unknown> {
  * The description of a route. Unless it is public, any method except `get` needs the role admin and is
  * audited.
  */
-export interface RouteDescription<Answer = unknown, Query = unknown, Body = unknown> {
+export interface RouteDescription<Content = unknown, Query = unknown, Body = unknown> {
   readonly method: "get" | "post" | "patch" | "delete";
   /** Path with at most one parameter, such as `{id}`. */
   readonly path: string;
@@ -49,30 +49,31 @@ export interface RouteDescription<Answer = unknown, Query = unknown, Body = unkn
   readonly body?: Named<unknown, Body>;
   readonly query?: RouteQuery<Query>;
   readonly status: 200 | 201;
-  readonly answers: Named<Answer>;
-  /** Media types of the answer; JSON if left out. */
+  readonly response: Named<Content>;
+  /** Media types of the response; JSON if left out. */
   readonly types?: readonly string[];
 }
 
-/** A route that returns the content of its answer: a value for JSON, or `TextParts`. */
-interface ContentRoute<Service, Answer, Query, Body> extends RouteDescription<Answer, Query, Body> {
-  run(service: Service, call: AdminRequest<Query, Body>): Promise<NoInfer<Answer> | TextParts>;
+/** A route that returns the content of its response: a value for JSON, or `TextParts`. */
+interface ContentRoute<Service, Content, Query, Body>
+  extends RouteDescription<Content, Query, Body> {
+  run(service: Service, call: AdminRequest<Query, Body>): Promise<NoInfer<Content> | TextParts>;
 }
 
-/** A route that reads the body and creates the whole answer itself. */
-interface ResponseRoute<Service, Answer, Query, Body>
-  extends RouteDescription<Answer, Query, Body> {
+/** A route that reads the body and creates the whole response itself. */
+interface ResponseRoute<Service, Content, Query, Body>
+  extends RouteDescription<Content, Query, Body> {
   respond(service: Service, call: Omit<AdminRequest<Query>, "body">): Promise<GatewayResponse>;
 }
 
 /** One route, and the function that runs it. */
-export type AdminRoute<Service, Answer = unknown, Query = unknown, Body = unknown> =
-  | ContentRoute<Service, Answer, Query, Body>
-  | ResponseRoute<Service, Answer, Query, Body>;
+export type AdminRoute<Service, Content = unknown, Query = unknown, Body = unknown> =
+  | ContentRoute<Service, Content, Query, Body>
+  | ResponseRoute<Service, Content, Query, Body>;
 
-/** Creates a route. Its schemas determine the types of its query, its body and its answer. */
-export function route<Service, Answer, Query, Body>(
-  given: AdminRoute<Service, Answer, Query, Body>,
+/** Creates a route. Its schemas determine the types of its query, its body and its response. */
+export function route<Service, Content, Query, Body>(
+  given: AdminRoute<Service, Content, Query, Body>,
 ): AdminRoute<Service> {
   return given;
 }

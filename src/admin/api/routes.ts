@@ -1,5 +1,6 @@
 /**
- * All routes of the admin API. A route that is not listed here is neither served nor described.
+ * All routes of the admin API with a description. `handler.ts` serves the others: the probes,
+ * `/openapi.json`, `/metrics` and the page.
  *
  * @module
  */
@@ -15,7 +16,7 @@ import type { RecordingLists } from "../recording_lists.ts";
 import type { RunLists } from "../run_lists.ts";
 import type { TeamAdministration } from "../team_administration.ts";
 import type { TokenAdministration } from "../token_administration.ts";
-import { TextParts, toResponse, toTextResponse } from "./responses.ts";
+import { bindRoute, type BoundRoute } from "./bound_route.ts";
 import { BUDGET_ROUTES } from "./budgets.ts";
 import { CHANGE_ROUTES } from "./changes.ts";
 import { CREDIT_ROUTES } from "./credits.ts";
@@ -26,9 +27,7 @@ import { KEY_ROUTES } from "./keys.ts";
 import { OPERATOR_ROUTES, type OperatorActions } from "./operator_actions.ts";
 import { PROVIDER_ROUTES } from "./providers.ts";
 import { RECORDING_ROUTES } from "./recordings.ts";
-import { readJsonBody } from "./read_request.ts";
-import type { AdminRequest, AdminRoute, RouteDescription } from "./route.ts";
-import type { Answered } from "./supervision.ts";
+import type { AdminRoute, RouteDescription } from "./route.ts";
 import { RUN_ROUTES } from "./runs.ts";
 import { SIGN_IN_ROUTES, type SignIns } from "./sign_in.ts";
 import { TEAM_ROUTES } from "./teams.ts";
@@ -80,41 +79,11 @@ const ROUTES: RouteTable = {
 /** All routes, in the order of the description. */
 export const ADMIN_ROUTES: readonly RouteDescription[] = Object.values(ROUTES).flat();
 
-/** A route with the service that runs it. */
-export interface BoundRoute extends RouteDescription {
-  readonly answer: (call: Omit<AdminRequest, "body">) => Promise<Answered>;
-}
-
-async function answerWith<Service>(
-  route: AdminRoute<Service>,
-  service: Service,
-  call: Omit<AdminRequest, "body">,
-): Promise<Answered> {
-  if ("respond" in route) return { response: await route.respond(service, call) };
-  const body = route.body && await readJsonBody(route.body.schema, call.inbound);
-  const content = await route.run(service, { ...call, body });
-  if (content instanceof TextParts) return { response: toTextResponse(route.status, content) };
-  return { response: toResponse(route.status, content), ...toAuditFields(content, call.query) };
-}
-
-/** Returns the fields of an answer for the audit. Only credits have an amount. */
-function toAuditFields(content: unknown, query: unknown): Omit<Answered, "response"> {
-  const answered = Object(content) as Readonly<Record<string, unknown>>;
-  const { id, reason = Object(query).reason, tokens, money } = answered;
-  const facts = { id: typeof id === "string" ? id : undefined };
-  if (typeof reason !== "string") return facts;
-  const amounts = [tokens === undefined ? [] : `${tokens} tokens`, money ?? []].flat();
-  return { ...facts, reason, ...(amounts.length > 0 && { amount: amounts.join(" and ") }) };
-}
-
 /** Binds all routes to their services. */
 export function bindRoutes(services: RouteServices): BoundRoute[] {
   const bind = <Name extends keyof RouteServices>(name: Name): BoundRoute[] => {
     const routes: readonly AdminRoute<RouteServices[Name]>[] = ROUTES[name];
-    return routes.map((route) => ({
-      ...route,
-      answer: (call) => answerWith(route, services[name], call),
-    }));
+    return routes.map((route) => bindRoute(route, services[name]));
   };
   return (Object.keys(ROUTES) as (keyof RouteServices)[]).flatMap((name) => bind(name));
 }

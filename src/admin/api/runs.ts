@@ -45,7 +45,7 @@ const run = objectOf<RunView>({
   lastUsed: time(),
 });
 
-/** The answer about runs. */
+/** The response about runs. */
 export interface RunList {
   readonly runs: readonly RunView[];
 }
@@ -65,7 +65,7 @@ export const RUN_ROUTES: readonly AdminRoute<RunLists>[] = [
       },
     },
     status: 200,
-    answers: { name: "RunList", schema: objectOf<RunList>({ runs: list(run) }) },
+    response: { name: "RunList", schema: objectOf<RunList>({ runs: list(run) }) },
     run: async (lists, { query }) => ({ runs: await lists.list(query.key, query.limit) }),
   }),
   route({
@@ -79,7 +79,7 @@ export const RUN_ROUTES: readonly AdminRoute<RunLists>[] = [
       means: { key: "The id of the gateway key that the run belongs to", ...REASON_MEANS },
     },
     status: 200,
-    answers: {
+    response: {
       name: "StoppedRun",
       schema: objectOf<StoppedRun>({ id: text(), key: text() }),
     },

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { shortText } from "../../config/schema.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { CodeGrant, CodeSignIn } from "../../keys/identity/code_sign_in.ts";
+import { TokenRefused } from "../../keys/identity/token_fault.ts";
 import type { TokenOperator } from "../../keys/identity/verifier.ts";
 import { type AdminRoute, route } from "./route.ts";
 import { list, objectOf, text } from "./schema.ts";
@@ -14,10 +15,19 @@ import { list, objectOf, text } from "./schema.ts";
 /** Sign-in at the identity providers of a configuration. */
 export interface SignIns {
   readonly issuers: readonly CodeSignIn[];
-  /** Finds the operator of a token; `undefined` for a token without a role here. */
+  /**
+   * Finds the operator of a token; `undefined` for a valid token without a role here.
+   *
+   * @throws {TokenRefused} For any other token
+   */
   readonly findOperator: (token: string) => Promise<TokenOperator | undefined>;
-  /** Notes that an operator has signed in. */
-  readonly audit: (operator: TokenOperator) => void;
+  /**
+   * Notes the end of a sign-in.
+   *
+   * @param who The operator, or the issuer of a sign-in that failed
+   * @param outcome `ok`, or the code of the failure
+   */
+  readonly audit: (who: TokenOperator | { readonly issuer: string }, outcome: string) => void;
 }
 
 /** The address at which a sign-in begins. */
@@ -43,6 +53,26 @@ function findIssuer({ issuers }: SignIns, name: string): CodeSignIn {
   throw new GatewayError("sign_in_failed", { detail: "no issuer with this name has admin.signIn" });
 }
 
+/** Ends a sign-in. @throws {GatewayError} As `exchange` does, and `sign_in_failed` without a role */
+async function signIn(
+  signIns: SignIns,
+  issuer: CodeSignIn,
+  grant: CodeGrant,
+): Promise<{ readonly token: string }> {
+  const token = await issuer.exchange(grant);
+  const operator = await signIns.findOperator(token).catch((thrown) => {
+    if (!(thrown instanceof TokenRefused)) throw thrown;
+    const detail = `its token cannot be accepted (${thrown.fault})`;
+    throw new GatewayError("sign_in_failed", { detail });
+  });
+  if (operator === undefined) {
+    const detail = "you are known there, but have no role at this gateway";
+    throw new GatewayError("sign_in_failed", { detail });
+  }
+  signIns.audit(operator, "ok");
+  return { token };
+}
+
 /** The routes. */
 export const SIGN_IN_ROUTES: readonly AdminRoute<SignIns>[] = [
   route({
@@ -52,7 +82,7 @@ export const SIGN_IN_ROUTES: readonly AdminRoute<SignIns>[] = [
     summary: "List the issuers at which operators sign in to the console",
     isPublic: true,
     status: 200,
-    answers: {
+    response: {
       name: "SignInList",
       schema: objectOf<{ readonly issuers: readonly { readonly name: string }[] }>({
         issuers: list(objectOf<{ readonly name: string }>({ name: text("Name of the issuer") })),
@@ -68,7 +98,7 @@ export const SIGN_IN_ROUTES: readonly AdminRoute<SignIns>[] = [
       "code_challenge",
     isPublic: true,
     status: 200,
-    answers: {
+    response: {
       name: "SignInAddress",
       schema: objectOf<SignInAddress>({ url: text("Address at the issuer") }),
     },
@@ -82,20 +112,20 @@ export const SIGN_IN_ROUTES: readonly AdminRoute<SignIns>[] = [
     isPublic: true,
     body: { name: "SignInGrant", schema: GrantSchema },
     status: 200,
-    answers: {
+    response: {
       name: "SignInToken",
       schema: objectOf<{ readonly token: string }>({ token: text("The operator's token") }),
     },
     async run(signIns, { body }) {
-      const token = await findIssuer(signIns, body.issuer).exchange(body);
-      const operator = await signIns.findOperator(token);
-      if (operator !== undefined) {
-        signIns.audit(operator);
-        return { token };
+      let issuer: CodeSignIn | undefined;
+      try {
+        issuer = findIssuer(signIns, body.issuer);
+        return await signIn(signIns, issuer, body);
+      } catch (thrown) {
+        const outcome = GatewayError.is(thrown) ? thrown.code : "admin_failed";
+        signIns.audit({ issuer: issuer?.name ?? "an unknown issuer" }, outcome);
+        throw thrown;
       }
-      throw new GatewayError("sign_in_failed", {
-        detail: "you are known there, but have no role at this gateway",
-      });
     },
   }),
 ];

@@ -14,11 +14,11 @@ import type { RouteDescription } from "./route.ts";
 
 /** A call of a route, as the audit names it. */
 export interface SupervisedCall extends Pick<RouteDescription, "method" | "path" | "operationId"> {
-  /** Id of the target. Empty if it is only in the answer. */
+  /** Id of the target. Empty if it is only in the response. */
   readonly target: string;
 }
 
-/** The answer of a route. */
+/** The response of a route. */
 export interface Answered {
   readonly response: GatewayResponse;
   /** Id of the target, if the content has one. */

@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import type { WrittenLimits } from "../../config/limit_set.ts";
-import { LIMIT_NAMES } from "../../limits/limit_kinds.ts";
+import { LIMIT_NAMES } from "../../config/limit_kinds.ts";
 import type { LimitUse } from "../limit_use.ts";
 import { NewTeamSchema, TeamPatchSchema } from "../../config/team.ts";
 import type { TeamAdministration, TeamView } from "../team_administration.ts";
@@ -43,7 +43,7 @@ const teamSchema = objectOf<TeamView>({
 });
 const TEAM: Named<TeamView> = { name: "Team", schema: teamSchema };
 
-/** The answer about teams. */
+/** The response about teams. */
 export interface TeamList {
   readonly teams: readonly TeamView[];
   /** True if keys are in the configuration, so that no team can be created. */
@@ -69,7 +69,7 @@ export const TEAM_ROUTES: readonly AdminRoute<TeamAdministration>[] = [
     operationId: "listTeams",
     summary: "List the teams, and how much the keys of each have used of its limits",
     status: 200,
-    answers: {
+    response: {
       name: "TeamList",
       schema: objectOf<TeamList>({
         teams: list(teamSchema),
@@ -86,7 +86,7 @@ export const TEAM_ROUTES: readonly AdminRoute<TeamAdministration>[] = [
     query: REASON,
     body: { name: "NewTeam", schema: NewTeamSchema },
     status: 201,
-    answers: TEAM,
+    response: TEAM,
     run(teams, { body, ...call }) {
       const { name, ...policy } = body;
       return teams.create(name, policy, authorOf(call));
@@ -98,7 +98,7 @@ export const TEAM_ROUTES: readonly AdminRoute<TeamAdministration>[] = [
     operationId: "showTeam",
     summary: "Show a team and the use of its limits",
     status: 200,
-    answers: TEAM,
+    response: TEAM,
     run: (teams, { id }) => teams.show(id),
   }),
   route({
@@ -109,7 +109,7 @@ export const TEAM_ROUTES: readonly AdminRoute<TeamAdministration>[] = [
     query: REASON,
     body: { name: "TeamPatch", schema: TeamPatchSchema },
     status: 200,
-    answers: TEAM,
+    response: TEAM,
     run: (teams, { id, body, ...call }) => teams.update(id, body, authorOf(call)),
   }),
   route({
@@ -119,7 +119,7 @@ export const TEAM_ROUTES: readonly AdminRoute<TeamAdministration>[] = [
     summary: "Delete a stored team. Refused while keys use it",
     query: FORCE,
     status: 200,
-    answers: TEAM,
+    response: TEAM,
     run: (teams, call) => teams.delete(call.id, call.query.force === "true", authorOf(call)),
   }),
 ];

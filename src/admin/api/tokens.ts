@@ -49,7 +49,7 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     operationId: "showOperator",
     summary: "Show the operator and the role of this token",
     status: 200,
-    answers: {
+    response: {
       name: "Operator",
       schema: objectOf<SignedIn>({
         who: text("Id of the operator's token, or `admin token`"),
@@ -67,7 +67,7 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     operationId: "listRevokedTokens",
     summary: "List the revocations of identity tokens that have not expired, the latest first",
     status: 200,
-    answers: {
+    response: {
       name: "RevocationList",
       schema: objectOf<{ readonly revoked: readonly RevocationView[] }>({
         revoked: list(revocation),
@@ -84,7 +84,7 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     query: REASON,
     body: { name: "RevokedTokens", schema: RevokedTokensSchema },
     status: 200,
-    answers: { name: "Revocation", schema: revocation },
+    response: { name: "Revocation", schema: revocation },
     run: (tokens, { body, query, operator }) => tokens.revoke(body, authorOf({ operator, query })),
   }),
 ];

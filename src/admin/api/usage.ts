@@ -8,7 +8,7 @@ import { DIMENSIONS } from "../../config/dimensions.ts";
 import { parseDuration } from "../../config/units.ts";
 import type { EntriesOf } from "../../config/schema.ts";
 import { BILLING_CLASSES, type ClassAmounts } from "../../exchange/billing.ts";
-import type { ClassCount, UsageCounts } from "../../usage/counts.ts";
+import { type ClassCount, PAYERS, type UsageCounts } from "../../usage/counts.ts";
 import {
   isTimeDimension,
   TIME_DIMENSIONS,
@@ -111,10 +111,14 @@ const selection = {
   provider: v.optional(v.string()),
   model: v.optional(v.string()),
   operation: v.optional(v.string()),
+  payer: v.optional(v.picklist(PAYERS, `expected ${PAYERS.join(" or ")}`)),
   ...v.entriesFromList(DIMENSIONS, v.optional(v.string())),
 };
 
 const eitherForm = "expected either this or from";
+
+/** The meaning of a payer. */
+const PAYER_MEANS = "gateway: the gateway held the provider key; caller: it was the caller's own";
 
 /** Schema of a usage query. Its input is text of a query string or of the command line. */
 export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
@@ -257,6 +261,7 @@ export const UsageRowSchema: v.GenericSchema<UsageExportRow> = closed(objectOf<U
   ...sums,
   currency: text(),
   tariff: text("The tariff, such as priority,us,272k; empty for the standard one"),
+  payer: oneOf(PAYERS, PAYER_MEANS),
   ...v.entriesFromList(DIMENSIONS, optional(text())),
 }));
 
@@ -271,6 +276,7 @@ const SELECTION = {
   provider: "Only the usage of this provider",
   model: "Only the usage of this model",
   operation: "Only the usage of this operation, such as embeddings",
+  payer: `Only the usage of calls with a provider key of this owner. ${PAYER_MEANS}`,
   ...ATTRIBUTION_MEANS,
 };
 
@@ -300,7 +306,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [
       },
     },
     status: 200,
-    answers: { name: "UsageReport", schema: UsageReportSchema },
+    response: { name: "UsageReport", schema: UsageReportSchema },
     run: async (reports, { query }) => {
       const report = await reports.report(query);
       return await TextParts.begin("application/json", toReportText(report, reports.rest));
@@ -320,7 +326,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [
       },
     },
     status: 200,
-    answers: { name: "UsageRow", schema: UsageRowSchema },
+    response: { name: "UsageRow", schema: UsageRowSchema },
     types: Object.values(EXPORT_TYPES),
     run: async (reports, { query }) => {
       const { format, ...rest } = query;

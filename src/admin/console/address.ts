@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 /** The parts of an address, as text. A part that is missing or empty is not set. */
 export type AddressParts<Name extends string> = Readonly<Partial<Record<Name, string>>>;
@@ -55,6 +55,17 @@ function readParts<Name extends string>(view: string, names: readonly Name[]): A
 }
 
 /**
+ * Calls a function whenever the page's address changes, from the first rendering on: an effect would
+ * begin after the next frame, and miss a change before it. The function of the first rendering stays.
+ */
+export function useHashChange(onChange: () => void): void {
+  useLayoutEffect(() => {
+    addEventListener("hashchange", onChange);
+    return () => removeEventListener("hashchange", onChange);
+  }, []);
+}
+
+/**
  * The parts of the page's address that a view reads, and a function that replaces them. A change
  * adds no entry to the browser's history.
  */
@@ -63,11 +74,7 @@ export function useAddress<Name extends string>(
   names: readonly Name[],
 ): [AddressParts<Name>, (parts: AddressParts<Name>) => void] {
   const [parts, setParts] = useState(() => readParts(view, names));
-  useEffect(() => {
-    const onChange = () => viewOfAddress() === view && setParts(readParts(view, names));
-    addEventListener("hashchange", onChange);
-    return () => removeEventListener("hashchange", onChange);
-  }, []);
+  useHashChange(() => viewOfAddress() === view && setParts(readParts(view, names)));
   return [parts, (changed) => {
     const gateway = gatewayOfAddress(); // belongs to all views
     history.replaceState(null, "", toAddress(view, { ...changed, gateway }));
@@ -81,10 +88,6 @@ export function useAddress<Name extends string>(
  */
 export function useAddressQuery(view: string): URLSearchParams {
   const [query, setQuery] = useState(queryOfAddress);
-  useEffect(() => {
-    const onChange = () => viewOfAddress() === view && setQuery(queryOfAddress());
-    addEventListener("hashchange", onChange);
-    return () => removeEventListener("hashchange", onChange);
-  }, []);
+  useHashChange(() => viewOfAddress() === view && setQuery(queryOfAddress()));
   return query;
 }

@@ -159,7 +159,6 @@ export function Chart({ title, lines, points, format, theme }: {
   theme: string;
 }): JSX.Element {
   const legend = useRef<HTMLSpanElement>(null);
-  const heading = useId();
   const [under, setUnder] = useState<number | undefined>(undefined);
   const swatches = () => swatchesIn(legend.current);
   const { home, plot } = usePlot(
@@ -173,11 +172,28 @@ export function Chart({ title, lines, points, format, theme }: {
     const read = shown && line.read(shown);
     return read === undefined || read === null ? "–" : format(read);
   };
+  return <ChartCard {...{ title, lines, value, legend, home }} />;
+}
+
+/** A card with the title, the legend and the drawing of a chart. */
+export function ChartCard<Shown extends Pick<Line, "label" | "color">>(
+  { title, time, lines, value, legend, home }: {
+    title: string;
+    /** The time of the values in the legend. */
+    time?: JSX.Element | false;
+    lines: readonly Shown[];
+    value: (line: Shown) => string;
+    legend: RefObject<HTMLSpanElement | null>;
+    home: RefObject<HTMLDivElement | null>;
+  },
+): JSX.Element {
+  const heading = useId();
   return (
     <section class="card chart" aria-labelledby={heading}>
       <header>
         <h2 id={heading}>{title}</h2>
         <span class="legend" ref={legend}>
+          {time}
           {lines.map((line) => (
             <span key={line.label}>
               <i class={`line-${line.color}`} />

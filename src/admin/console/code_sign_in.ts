@@ -70,7 +70,7 @@ function takeBegun(): Begun | undefined {
 export async function endSignIn(): Promise<boolean> {
   const answer = new URLSearchParams(location.search);
   const state = answer.get("state");
-  if (state === null) return false;
+  if (state === null && !answer.has("code") && !answer.has("error")) return false;
   const begun = takeBegun();
   // The code must not stay in the address and in the history.
   history.replaceState(null, "", `${location.pathname}${begun?.hash ?? ""}`);

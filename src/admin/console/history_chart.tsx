@@ -5,10 +5,10 @@
  * @module
  */
 import type { JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { HistoryPoint, HistoryReport, HistorySums } from "../../usage/history/report.ts";
-import { axisOf, colorsOf, swatchesIn, toSeries, usePlot } from "./chart.tsx";
+import { axisOf, ChartCard, colorsOf, swatchesIn, toSeries, usePlot } from "./chart.tsx";
 
 /** One line of a chart. */
 export interface HistoryLine {
@@ -100,7 +100,6 @@ export function HistoryChart(
 ): JSX.Element {
   const { lines, report, format } = drawn;
   const legend = useRef<HTMLSpanElement>(null);
-  const heading = useId();
   const [under, setUnder] = useState<number | undefined>(undefined);
   const swatches = () => swatchesIn(legend.current);
   const { home, plot } = usePlot(
@@ -115,26 +114,11 @@ export function HistoryChart(
     return found === null ? "–" : format(found);
   };
   const at = point && Date.parse(point.at);
-  return (
-    <section class="card chart" aria-labelledby={heading}>
-      <header>
-        <h2 id={heading}>{title}</h2>
-        <span class="legend" ref={legend}>
-          {at !== undefined && (
-            <span>
-              {stepLabel(at, 0)}
-              {report.step >= DAYS_FROM && `, ${stepLabel(at, report.step)}`}
-            </span>
-          )}
-          {lines.map((line) => (
-            <span key={line.label}>
-              <i class={`line-${line.color}`} />
-              {line.label} <b>{value(line)}</b>
-            </span>
-          ))}
-        </span>
-      </header>
-      <div class="plot" ref={home} aria-hidden="true" />
-    </section>
+  const time = at !== undefined && (
+    <span>
+      {stepLabel(at, 0)}
+      {report.step >= DAYS_FROM && `, ${stepLabel(at, report.step)}`}
+    </span>
   );
+  return <ChartCard {...{ title, time, lines, value, legend, home }} />;
 }

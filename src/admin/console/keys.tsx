@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { JSX } from "preact";
+import type { ComponentChildren, JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { KeyList } from "../api/keys.ts";
 import type { TeamList } from "../api/teams.ts";
@@ -87,26 +87,23 @@ function State({ of: key, now }: { of: KeyView; now: number }): JSX.Element {
   );
 }
 
-function KeyRow({ of: key, now, onDo }: {
-  of: KeyView;
-  now: number;
-  onDo: ((doing: Doing) => void) | undefined;
-}): JSX.Element {
-  const {
-    id,
-    name,
-    state,
-    team,
-    providers,
-    models,
-    lastUsed,
-  } = key;
-  const isOver = state === "revoked";
-  return (
-    <tr class={isOver ? "over" : ""}>
-      <td class="who">
+/** A column of the table: its title, and the content of its cell for a key. */
+interface Column {
+  readonly title: string;
+  readonly class: string;
+  /** True if the title is repeated in the cell when the window is narrow. */
+  readonly isLabelled?: boolean;
+  readonly cell: (key: KeyView, now: number) => ComponentChildren;
+}
+
+const COLUMNS: readonly Column[] = [
+  {
+    title: "Key",
+    class: "who",
+    cell: ({ id, name = "unnamed", team }) => (
+      <>
         <b class="name">
-          <a href={toSubjectAddress({ of: "key", id })}>{name ?? "unnamed"}</a>
+          <a href={toSubjectAddress({ of: "key", id })}>{name}</a>
         </b>
         <span class="mono hint">{id}</span>
         {team !== undefined && (
@@ -114,24 +111,51 @@ function KeyRow({ of: key, now, onDo }: {
             team <a href={toSubjectAddress({ of: "team", id: team })}>{team}</a>
           </span>
         )}
-      </td>
-      <td class="state">
-        <State of={key} now={now} />
-      </td>
-      <td class="may" data-label="May call">
+      </>
+    ),
+  },
+  { title: "State", class: "state", cell: (key, now) => <State of={key} now={now} /> },
+  {
+    title: "May call",
+    class: "may",
+    isLabelled: true,
+    cell: ({ providers, models }) => (
+      <>
         <span>{providers?.join(", ") ?? "all providers"}</span>
         <span class="hint">{models?.join(", ") ?? "all models"}</span>
-      </td>
-      <td class="used">
-        <LimitUse use={key.use} limits={key.limits} team={team} />
-      </td>
-      <td class="last" data-label="Last used">{ago(lastUsed, now)}</td>
+      </>
+    ),
+  },
+  {
+    title: "Limits",
+    class: "used",
+    cell: ({ use, limits, team }) => <LimitUse use={use} limits={limits} team={team} />,
+  },
+  {
+    title: "Last used",
+    class: "last",
+    isLabelled: true,
+    cell: ({ lastUsed }, now) => ago(lastUsed, now),
+  },
+];
+
+function KeyRow({ of: key, now, onDo }: {
+  of: KeyView;
+  now: number;
+  onDo: ((doing: Doing) => void) | undefined;
+}): JSX.Element {
+  const isOver = key.state === "revoked";
+  return (
+    <tr class={isOver ? "over" : ""}>
+      {COLUMNS.map(({ title, class: name, isLabelled = false, cell }) => (
+        <td key={title} class={name} data-label={isLabelled ? title : undefined}>
+          {cell(key, now)}
+        </td>
+      ))}
       {onDo !== undefined && <td class="acts">{!isOver && <Acts of={key} onDo={onDo} />}</td>}
     </tr>
   );
 }
-
-const TITLES = ["Key", "State", "May call", "Limits", "Last used"];
 
 function KeyTable({ keys, now, onDo }: {
   keys: readonly KeyView[];
@@ -142,7 +166,7 @@ function KeyTable({ keys, now, onDo }: {
   return (
     <div class="scroll" role="region" aria-label="Gateway keys" tabIndex={0}>
       <table class="keys">
-        <TableHead titles={TITLES} hasActions={onDo !== undefined} />
+        <TableHead titles={COLUMNS.map(({ title }) => title)} hasActions={onDo !== undefined} />
         <tbody>
           {keys.map((key) => <KeyRow key={key.id} of={key} now={now} onDo={onDo} />)}
         </tbody>

@@ -13,7 +13,7 @@ import {
 } from "../../config/limit_forms.ts";
 import type { LimitMode, WrittenLimits } from "../../config/limit_set.ts";
 import { parseBudget, parseMoneyBudget, parseRate } from "../../config/units.ts";
-import type { LimitName } from "../../limits/limit_kinds.ts";
+import type { LimitName } from "../../config/limit_kinds.ts";
 import { rate } from "./format.ts";
 import { findBudget, LABELS } from "./limit_use.tsx";
 import type { Mistakes } from "./mistakes.ts";

@@ -5,7 +5,7 @@
  */
 import type { JSX } from "preact";
 import type { WrittenLimits } from "../../config/limit_set.ts";
-import type { LimitName } from "../../limits/limit_kinds.ts";
+import type { LimitName } from "../../config/limit_kinds.ts";
 import type { LimitUse as Use } from "../limit_use.ts";
 import { amount, cost, percent, rate, span } from "./format.ts";
 

@@ -5,7 +5,13 @@
  */
 import { type JSX, render } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { gatewayOfAddress, selectGateway, toAddress, viewOfAddress } from "./address.ts";
+import {
+  gatewayOfAddress,
+  selectGateway,
+  toAddress,
+  useHashChange,
+  viewOfAddress,
+} from "./address.ts";
 import { Changes } from "./changes.tsx";
 import { resume, signOut, watch } from "./client.ts";
 import { endSignIn } from "./code_sign_in.ts";
@@ -63,11 +69,7 @@ const ADDRESSES = [...NAMES, ...Object.keys(PAGES)] as View[];
 function useView(): View {
   const read = () => ADDRESSES.find((view) => viewOfAddress() === view) ?? "traffic";
   const [view, setView] = useState<View>(read);
-  useEffect(() => {
-    const onChange = () => setView(read());
-    addEventListener("hashchange", onChange);
-    return () => removeEventListener("hashchange", onChange);
-  }, []);
+  useHashChange(() => setView(read()));
   return view;
 }
 
@@ -162,11 +164,13 @@ function Page(): JSX.Element | null {
     setSignedIn(false);
   };
   useEffect(() => {
-    const begin = async () => await endSignIn() || await resume();
-    begin().then(setSignedIn, (error: unknown) => {
+    const fail = (error: unknown): boolean => {
       setReason(error instanceof Error ? error.message : String(error));
-      setSignedIn(false);
-    });
+      return false;
+    };
+    // An answer that belongs to no sign-in of this tab, such as in a foreign link, ends no session.
+    const begin = async () => await endSignIn().catch(fail) || await resume();
+    begin().catch(fail).then(setSignedIn);
   }, []);
   if (isSignedIn === undefined) return null;
   return isSignedIn

@@ -45,7 +45,7 @@ function Row({ of: run, now, onStop }: {
       </td>
       <td class="used" data-label="Spent">{toUse(spent, budget, currency)}</td>
       <td class="may" data-label="Calls">
-        {toUse(String(calls), allowed, "")}
+        <span>{toUse(String(calls), allowed, "")}</span>
         {repeats > 1 && <span class="hint">the last body {repeats} times in a row</span>}
       </td>
       <td class="last" data-label="Last used">{ago(run.lastUsed, now)}</td>

@@ -171,7 +171,7 @@ const RANGES_S: readonly number[] = [MINUTE_S, LONGEST_S];
 const NO_ERRORS = "None. " +
   "Answers that the gateway or a provider failed to send are shown here by their codes.";
 const NO_REFUSALS = "None. " +
-  "Refusals, a provider's 4xx and callers that left show here; they are no errors.";
+  "Most refusals and 4xx of providers, and callers that left, show here; they are no errors.";
 
 /** The charts, and the failures by code. */
 function Charts({ points, theme, all, groups }: {

@@ -3,10 +3,7 @@
  *
  * @module
  */
-import {
-  type Dimension as AttributionDimension,
-  DIMENSIONS as ATTRIBUTION,
-} from "../../config/dimensions.ts";
+import type { Dimension as AttributionDimension } from "../../config/dimensions.ts";
 import type { TimeDimension, UsageDimension, UsageOrder } from "../../usage/query.ts";
 import type { UsageLine } from "../../usage/report.ts";
 import type { AddressParts } from "./address.ts";
@@ -19,6 +16,7 @@ const COUNTED = {
   provider: "Provider",
   operation: "Operation",
   class: "Billing class",
+  payer: "Payer",
 } as const;
 /** One of the dimensions. */
 export type Dimension = keyof typeof COUNTED | AttributionDimension;
@@ -122,8 +120,11 @@ export function newShown(now: number): Shown {
   };
 }
 
-/** Names of the parts of the view's address. `keyName` is the display name of `key`. */
-export const PART_NAMES = [
+/** A dimension that can be filtered. A row has all of its classes. */
+type Narrowing = Exclude<Dimension, "class">;
+const NARROWING: readonly Narrowing[] = DIMENSION_NAMES.filter((name) => name !== "class");
+/** Parts of the view's address without a filter. `keyName` is the display name of `key`. */
+const VIEW_PARTS = [
   "range",
   "first",
   "last",
@@ -133,23 +134,15 @@ export const PART_NAMES = [
   "measure",
   "sort",
   "keyName",
-  "team",
-  "key",
-  "model",
-  "provider",
-  "operation",
-  "user",
-  "session",
-  "agent",
-  "client",
-  "project",
 ] as const;
+type PartName = typeof VIEW_PARTS[number] | Narrowing;
+
+/** Names of the parts of the view's address. */
+export const PART_NAMES: readonly PartName[] = [...VIEW_PARTS, ...NARROWING];
 
 /** The parts of the view's address. */
-export type ShownParts = AddressParts<typeof PART_NAMES[number]>;
+export type ShownParts = AddressParts<PartName>;
 
-/** The dimensions that can be filtered. */
-const NARROWING = ["team", "key", "model", "provider", "operation", ...ATTRIBUTION] as const;
 /** All sums that rows can be ordered by: the compiler names a missing one. */
 const ORDERS = Object.keys(
   {

@@ -10,8 +10,9 @@ import { createReadStream } from "node:fs";
 import process from "node:process";
 import { explain, type RequestExplanation } from "../../admin/explanation.ts";
 import { assemble, composeGateway } from "../../serve/compose.ts";
+import { createHeldKeyReader } from "../../serve/held_key_sources.ts";
 import { loadConfig } from "../../serve/load_config.ts";
-import { CommandLineError, print } from "../command.ts";
+import { CommandLineError, print, report } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { toPlain } from "../table.ts";
 import { toExplanationText } from "./explanation_text.ts";
@@ -59,6 +60,7 @@ export async function explainCommand(
       identity: identity?.verifier,
       status: remote.status,
       digest,
+      readHeldKey: createHeldKeyReader(directory, report),
       compose: composeGateway,
     });
   } finally {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { isMoney } from "../../limits/limit_kinds.ts";
+import { isMoney } from "../../config/limit_kinds.ts";
 import type {
   ExplainedCall,
   ExplainedLimit,
@@ -161,7 +161,7 @@ export function toExplanationText(
     fields.push(["answered", "by the gateway itself: a browser asks whether its page can call"]);
   }
   if (outcome === "forwarded") {
-    fields.push(["forwarded", "nothing in the gateway's way; the provider has the last word"]);
+    fields.push(["forwarded", "the gateway would forward it; the provider can still refuse it"]);
   }
   return fields.map((field) => `${toFieldLines(field)}\n`).join("");
 }

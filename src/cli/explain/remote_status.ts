@@ -5,7 +5,7 @@
  * @module
  */
 import type { Config } from "../../config/config.ts";
-import { isMoney } from "../../limits/limit_kinds.ts";
+import { isMoney } from "../../config/limit_kinds.ts";
 import {
   type Limiter,
   limitsOf,

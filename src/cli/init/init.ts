@@ -52,7 +52,7 @@ function assertFree(paths: readonly string[], isForced: boolean): void {
   const taken = paths.filter((path) => existsSync(path)).map((path) => relative("", path));
   if (taken.length === 0 || isForced) return;
   throw new CommandLineError(
-    `cannot write ${taken.join(" and ")}: already there. Use --force to replace it`,
+    `cannot replace ${taken.join(" and ")} without --force`,
   );
 }
 

@@ -96,6 +96,7 @@ export function parseLogLine(line: string): LogLine | undefined {
       keyName: toText(object.keyName),
       team: toText(object.team),
       attribution: toAttribution(object.attribution),
+      usesHeldKey: object.heldKey === true,
       provider: toText(object.provider),
       model: toText(object.model),
       operation: toText(object.operation),

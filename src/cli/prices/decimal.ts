@@ -12,12 +12,16 @@ interface Exact {
   readonly exponent: number;
 }
 
+/** The largest exponent of a double. Larger ones in a text need too much memory. */
+const MAX_EXPONENT = 400;
+
 /** Reads a number of JSON, or a text with one. @returns `undefined` for anything else */
 function read(value: unknown): Exact | undefined {
   if (typeof value !== "number" && typeof value !== "string") return undefined;
   const match = /^(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/i.exec(String(value));
   if (match === null) return undefined;
   const [, whole = "", decimals = "", exponent = "0"] = match;
+  if (Math.abs(Number(exponent)) > MAX_EXPONENT) return undefined;
   return { digits: BigInt(whole + decimals), exponent: Number(exponent) - decimals.length };
 }
 

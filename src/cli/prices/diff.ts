@@ -51,7 +51,8 @@ export function toReport(old: Prices, merged: Merged, findings: Findings): strin
     if (merged[kind].length === 0) continue;
     lines.push(`${kind} (${merged[kind].length}):`);
     for (const model of merged[kind].toSorted()) {
-      lines.push(...toChange(model, old[model], merged.prices[model]));
+      const before = Object.hasOwn(old, model) ? old[model] : undefined;
+      lines.push(...toChange(model, before, merged.prices[model]));
     }
   }
   if (merged.unchanged.length > 0) {

@@ -4,9 +4,14 @@
  *
  * @module
  */
+import { formatMistake, formatPath } from "../../config/issue.ts";
+import { checkPriceFile } from "../../config/price_table.ts";
 import { FACTOR_DECIMALS, type Price, RATE_DECIMALS } from "../../config/prices.ts";
 import { decimalsOf, multiplyExactly, toDecimal } from "./decimal.ts";
 import type { Decimal } from "../../config/prices.ts";
+
+/** All published tables are in US dollars. */
+export const CURRENCY = "USD";
 
 /** Reasons why a key of a table was not taken. */
 export const REASONS = {
@@ -18,6 +23,18 @@ export const REASONS = {
 } as const;
 /** Name of a reason. */
 export type Reason = keyof typeof REASONS;
+
+/** Returns the mistake for which a file of prices refuses a price, if there is one. */
+function findMistake(model: string, price: Price): string | undefined {
+  const checked = checkPriceFile({ currency: CURRENCY, prices: { [model]: price } }, CURRENCY);
+  if (!("prices" in checked)) {
+    const root = formatPath(["prices", model]);
+    return checked.map(({ path, message }) =>
+      formatMistake({ path: path.slice(root.length).replace(/^\./, ""), message })
+    ).join("; ");
+  }
+  return Object.hasOwn(checked.prices, model) ? undefined : "expected another name of the model";
+}
 
 /** Prices by model, and findings about keys. */
 export class Findings {
@@ -58,8 +75,12 @@ export class Findings {
     this.prices.set(model, price);
   }
 
-  /** Removes the prices of refused models. */
+  /** Removes the prices of refused models, and of those that a file of prices refuses. */
   finish(): void {
+    for (const [model, price] of this.prices) {
+      const mistake = findMistake(model, price);
+      if (mistake !== undefined) this.add("refused", mistake, model);
+    }
     for (const model of this.#refused) this.prices.delete(model);
   }
 

@@ -36,29 +36,27 @@ const TOKEN_KEYS: Readonly<Record<string, BillingClass>> = {
 };
 
 /** Classes of other units by key, and the factor to the unit of a price. */
-const UNIT_KEYS: Readonly<Record<string, readonly [name: BillingClass, times: number]>> = {
-  input_cost_per_request: ["requests", THOUSAND],
-  input_cost_per_query: ["requests", THOUSAND],
-  file_search_cost_per_1k_calls: ["fileSearches", 1],
-  code_interpreter_cost_per_session: ["codeSessions", THOUSAND],
-  ocr_cost_per_page: ["pages", THOUSAND],
-  output_cost_per_image: ["images", THOUSAND],
-  input_cost_per_character: ["characters", MILLION],
-  output_cost_per_video_per_second: ["videoMs", HOUR_S],
-};
-/** Further ones, by the mode of the model. */
-const MODE_KEYS: Readonly<Record<string, typeof UNIT_KEYS>> = {
-  rerank: { input_cost_per_query: ["searchUnits", THOUSAND] },
-  image_generation: { input_cost_per_image: ["images", THOUSAND] },
-  image_edit: { input_cost_per_image: ["images", THOUSAND] },
-  audio_transcription: {
-    input_cost_per_second: ["audioMs", HOUR_S],
-    output_cost_per_second: ["audioMs", HOUR_S],
-    input_cost_per_audio_per_second: ["audioMs", HOUR_S],
-  },
-  audio_speech: { output_cost_per_second: ["audioMs", HOUR_S] },
-  video_generation: { output_cost_per_second: ["videoMs", HOUR_S] },
-};
+const UNIT_KEYS: ReadonlyMap<string, readonly [name: BillingClass, times: number]> = new Map([
+  ["input_cost_per_request", ["requests", THOUSAND]],
+  ["input_cost_per_query", ["requests", THOUSAND]],
+  ["file_search_cost_per_1k_calls", ["fileSearches", 1]],
+  ["code_interpreter_cost_per_session", ["codeSessions", THOUSAND]],
+  ["ocr_cost_per_page", ["pages", THOUSAND]],
+  ["output_cost_per_image", ["images", THOUSAND]],
+  ["input_cost_per_character", ["characters", MILLION]],
+  ["output_cost_per_video_per_second", ["videoMs", HOUR_S]],
+]);
+/** Further ones, by the mode of the model and the key. */
+const MODE_KEYS: typeof UNIT_KEYS = new Map([
+  ["rerank input_cost_per_query", ["searchUnits", THOUSAND]],
+  ["image_generation input_cost_per_image", ["images", THOUSAND]],
+  ["image_edit input_cost_per_image", ["images", THOUSAND]],
+  ["audio_transcription input_cost_per_second", ["audioMs", HOUR_S]],
+  ["audio_transcription output_cost_per_second", ["audioMs", HOUR_S]],
+  ["audio_transcription input_cost_per_audio_per_second", ["audioMs", HOUR_S]],
+  ["audio_speech output_cost_per_second", ["audioMs", HOUR_S]],
+  ["video_generation output_cost_per_second", ["videoMs", HOUR_S]],
+]);
 
 /** Prices of things that no class counts. */
 const UNMETERED =
@@ -141,7 +139,7 @@ class EntryReader {
   }
 
   #readUnit(key: string, value: unknown): boolean {
-    const unit = MODE_KEYS[this.#mode]?.[key] ?? UNIT_KEYS[key];
+    const unit = MODE_KEYS.get(`${this.#mode} ${key}`) ?? UNIT_KEYS.get(key);
     if (unit === undefined) return false;
     const [name, times] = unit;
     const rate = this.#rate(value, times, key);

@@ -17,14 +17,11 @@ import { readJsonFile } from "../../serve/json_file.ts";
 import { CommandLineError, print } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { toReport } from "./diff.ts";
-import { type Findings, isObject, type TableQuery } from "./findings.ts";
+import { CURRENCY, type Findings, isObject, type TableQuery } from "./findings.ts";
 import { readGenaiPrices } from "./genai_prices.ts";
 import { readLitellm } from "./litellm.ts";
 import { mergePrices } from "./merge.ts";
 import { readModelsDev } from "./models_dev.ts";
-
-/** All published tables are in US dollars. */
-const CURRENCY = "USD";
 
 /** Readers of tables by format. They return `undefined` for another form of content. */
 const FORMATS: Readonly<

@@ -4,12 +4,17 @@
  *
  * @module
  */
+import { isDate } from "../../config/calendar.ts";
+import type { BillingClass } from "../../exchange/billing.ts";
 import { isObject } from "../prices/findings.ts";
 import {
   assertCurrency,
   type CostKind,
   countOf,
   type Entry,
+  mistakeAt,
+  type PlacedEntry,
+  type Position,
   type ProviderCost,
   type ProviderExport,
   type ProviderUsage,
@@ -19,12 +24,20 @@ import {
 } from "./provider_export.ts";
 
 /** Kinds by the type of a cost. */
-const KINDS: Readonly<Record<string, CostKind>> = {
-  tokens: "model",
-  web_search: "tools",
-  code_execution: "containers",
-  session_usage: "containers",
-};
+const KINDS: ReadonlyMap<unknown, CostKind> = new Map([
+  ["tokens", "model"],
+  ["web_search", "tools"],
+  ["code_execution", "containers"],
+  ["session_usage", "containers"],
+]);
+/** Classes by the type of tokens. */
+const CLASSES: ReadonlyMap<unknown, BillingClass> = new Map([
+  ["uncached_input_tokens", "input"],
+  ["cache_read_input_tokens", "cacheRead"],
+  ["cache_creation.ephemeral_5m_input_tokens", "cacheWrite"],
+  ["cache_creation.ephemeral_1h_input_tokens", "cacheWriteLong"],
+  ["output_tokens", "output"],
+]);
 
 const CENTS = 100n;
 
@@ -54,40 +67,53 @@ function toUsage(day: string, item: Entry): ProviderUsage {
   };
 }
 
-function toCost(day: string, item: Entry, currency: string): ProviderCost {
+function toCost({ day, place }: Position, item: Entry, currency: string): ProviderCost {
   const group = groupOf(item);
   const { amount, list_amount: list = amount, currency: stated } = isObject(item.cost)
     ? item.cost
     : item;
-  assertCurrency(stated ?? currency, currency);
-  const { model, cost_type: type, description } = group;
+  assertCurrency(stated ?? currency, currency, place);
+  const { model, cost_type: type, token_type: tokens, description } = group;
   const isOfModel = typeof model === "string";
-  const typed = typeof type === "string" ? KINDS[type] ?? "other" : "other";
+  const typed = KINDS.get(type) ?? "other";
   const isOfTools = typed === "tools" || typed === "containers";
   const ofOthers = isOfModel ? "model" : "other";
   const kind = isOfTools ? typed : ofOthers;
   const [name = "costs without a type"] = textsOf(description, type);
-  const money = readMoney(amount) / CENTS;
+  const money = readMoney(amount, place) / CENTS;
   return {
     day,
     kind: money < 0n ? "credits" : kind,
     name: isOfModel && !isOfTools ? withoutDate(model) : name,
+    ofClass: CLASSES.get(tokens),
     owners: ownersOf(group),
-    list: readMoney(list) / CENTS,
+    list: readMoney(list, place) / CENTS,
     amount: money,
   };
 }
 
+/** @throws {CommandLineError} If an entry does not say when it begins */
+function readDay({ entry, place }: PlacedEntry): string {
+  const { starting_at: start } = entry;
+  const [day = "", time] = typeof start === "string" ? start.split("T") : [];
+  if (isDate(day) && time !== undefined) return day;
+  throw mistakeAt(`${place}.starting_at`, 'expected a time such as "2026-11-25T00:00:00Z"');
+}
+
 /** Reads the items or buckets of all endpoints. */
-export function readAnthropicExport(entries: readonly Entry[], currency: string): ProviderExport {
+export function readAnthropicExport(
+  entries: readonly PlacedEntry[],
+  currency: string,
+): ProviderExport {
   const usage: ProviderUsage[] = [];
   const costs: ProviderCost[] = [];
-  for (const entry of entries) {
-    const day = String(entry.starting_at).slice(0, 10);
+  for (const placed of entries) {
+    const { entry, place } = placed;
+    const day = readDay(placed);
     const items = Array.isArray(entry.results) ? entry.results.filter(isObject) : [entry];
     for (const item of items) {
       if (isObject(item.cost) || item.amount !== undefined) {
-        costs.push(toCost(day, item, currency));
+        costs.push(toCost({ day, place }, item, currency));
       } else usage.push(toUsage(day, item));
     }
   }

@@ -11,7 +11,7 @@ import process from "node:process";
 import { isObject } from "../prices/findings.ts";
 import { collect } from "../admin_client.ts";
 import { CommandLineError } from "../command.ts";
-import { type Entry, joinPages } from "./provider_export.ts";
+import { type Entry, joinPages, type PlacedEntry } from "./provider_export.ts";
 
 /** Providers with an export. */
 export type ExportName = "openai" | "anthropic";
@@ -36,6 +36,10 @@ const PROVIDERS = {
       "/v1/organization/costs?group_by=line_item&group_by=project_id&group_by=api_key_id",
       "/v1/organization/usage/completions?group_by=model&group_by=project_id&group_by=api_key_id",
       "/v1/organization/usage/embeddings?group_by=model&group_by=project_id&group_by=api_key_id",
+      "/v1/organization/usage/images?group_by=model&group_by=project_id&group_by=api_key_id",
+      "/v1/organization/usage/audio_speeches?group_by=model&group_by=project_id&group_by=api_key_id",
+      "/v1/organization/usage/audio_transcriptions" +
+      "?group_by=model&group_by=project_id&group_by=api_key_id",
       "/v1/organization/usage/web_search_calls" +
       "?group_by=model&group_by=project_id&group_by=api_key_id",
       "/v1/organization/usage/file_search_calls?group_by=project_id&group_by=api_key_id",
@@ -55,7 +59,7 @@ const PROVIDERS = {
     paths: ["cost", "usage"].map((what) =>
       `/v1/organizations/analytics/${what}?${
         ["model", "service_tier", "api_key_id", "workspace_id"]
-          .concat(what === "cost" ? ["cost_type"] : [])
+          .concat(what === "cost" ? ["cost_type", "token_type"] : [])
           .map((name) => `group_by[]=${name}`).join("&")
       }`
     ),
@@ -115,7 +119,7 @@ async function ask(url: URL, headers: Record<string, string>): Promise<Entry> {
   return content;
 }
 
-async function askForAll(first: URL, headers: Record<string, string>): Promise<Entry[]> {
+async function askForAll(first: URL, headers: Record<string, string>): Promise<PlacedEntry[]> {
   const pages: Entry[] = [];
   const url = new URL(first);
   for (let count = 0; count < MAX_PAGES; count++) {
@@ -124,7 +128,7 @@ async function askForAll(first: URL, headers: Record<string, string>): Promise<E
     if (page.has_more !== true || typeof page.next_page !== "string") break;
     url.searchParams.set("page", page.next_page);
   }
-  return joinPages(pages);
+  return joinPages(pages, first.origin + first.pathname);
 }
 
 /**
@@ -136,11 +140,11 @@ export async function fetchExport(
   name: ExportName,
   period: Period,
   baseUrl: string | undefined,
-): Promise<Entry[]> {
+): Promise<PlacedEntry[]> {
   const { variable, base, paths, headersOf, periodOf } = PROVIDERS[name];
   const origin = readBase(baseUrl ?? base);
   const headers = headersOf(readKey(variable));
-  const all: Entry[] = [];
+  const all: PlacedEntry[] = [];
   for (const path of paths) {
     const url = new URL(path, origin);
     for (const [parameter, value] of Object.entries(periodOf(period))) {

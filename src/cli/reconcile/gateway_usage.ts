@@ -5,12 +5,18 @@
  */
 import { UsageExportSchema } from "../../admin/api/usage.ts";
 import { parseCost } from "../../config/cost.ts";
-import { addAmounts, type BillingClass, type ClassAmounts } from "../../exchange/billing.ts";
+import {
+  addAmounts,
+  BILLING_CLASSES,
+  type BillingClass,
+  type ClassAmounts,
+} from "../../exchange/billing.ts";
 import type { LoadedConfig } from "../../serve/load_config.ts";
 import { toExportText } from "../../usage/usage_text.ts";
 import { collect } from "../admin_client.ts";
 import { isObject } from "../prices/findings.ts";
 import { readQuery, toCommandLineError, withUsage } from "../usage_source.ts";
+import { addCosts, type Costs, totalOf } from "./difference.ts";
 import type { Period } from "./fetch_export.ts";
 import { countOf, type Entry, withoutDate } from "./provider_export.ts";
 
@@ -19,6 +25,8 @@ export interface GatewayUsage {
   readonly classes: ClassAmounts;
   /** Units of 10^-24 of the currency. */
   readonly cost: bigint;
+  /** The same by class. */
+  readonly costs: Costs;
   /** Tokens without a price. */
   readonly unpriced: number;
   /** Tokens that the gateway estimated, because no answer stated them. */
@@ -26,7 +34,13 @@ export interface GatewayUsage {
 }
 
 /** The usage of a day without calls. */
-export const NO_USAGE: GatewayUsage = { classes: {}, cost: 0n, unpriced: 0, estimated: 0 };
+export const NO_USAGE: GatewayUsage = {
+  classes: {},
+  cost: 0n,
+  costs: {},
+  unpriced: 0,
+  estimated: 0,
+};
 
 /** Usage by `day model`; tools have names of their own, see {@link TOOLS}. */
 export type GatewayDays = ReadonlyMap<string, GatewayUsage>;
@@ -56,49 +70,67 @@ export const TOOLS: readonly Tools[] = [
   },
 ];
 
+/** Classes that are not tokens, and that providers count by model. */
+const OF_UNITS: readonly BillingClass[] = ["webSearches", "images", "characters", "audioMs"];
+/** Classes whose costs providers state by model. */
+const OF_MODELS = BILLING_CLASSES.filter((name) =>
+  !TOOLS.some(({ priced }) => priced.includes(name))
+);
+
 /**
  * Returns the classes of a row of the export that providers state by model. Written tokens and
- * searches are 0 in rows that do not divide the input by class.
+ * audio are 0 in rows that do not divide the input by class.
  */
 function classesOf(row: Entry): ClassAmounts {
-  const cacheRead = countOf(row.cached);
+  const cached = countOf(row.cached);
+  const cacheReadAudio = countOf(row.cachedAudio);
   const written = countOf(row.written);
   const cacheWriteLong = countOf(row.writtenLong);
+  const inputAudio = countOf(row.inputAudio);
+  const outputAudio = countOf(row.outputAudio);
   return {
-    input: countOf(row.input) - cacheRead - written,
-    cacheRead,
+    input: countOf(row.input) - cached - written - inputAudio,
+    inputAudio,
+    cacheRead: cached - cacheReadAudio,
+    cacheReadAudio,
     cacheWrite: written - cacheWriteLong,
     cacheWriteLong,
-    output: countOf(row.output) + countOf(row.other),
-    webSearches: countOf(row.webSearches),
+    output: countOf(row.output) + countOf(row.other) - outputAudio,
+    outputAudio,
+    ...Object.fromEntries(
+      OF_UNITS.map((name) => [name, countOf(row[name])] as const).filter(([, count]) => count > 0),
+    ),
   };
 }
 
-/** Returns the cost of some classes of a row. Rows of earlier versions have no cost by class. */
-function costOf({ classes }: Entry, names: readonly BillingClass[]): bigint {
-  let sum = 0n;
+/** Returns the costs of some classes of a row. Rows of earlier versions have no cost by class. */
+function costsOf({ classes }: Entry, names: readonly BillingClass[]): Costs {
+  const costs: Partial<Record<BillingClass, bigint>> = {};
   for (const name of names) {
     const found = isObject(classes) ? classes[name] : undefined;
-    if (isObject(found) && typeof found.cost === "string") sum += parseCost(found.cost);
+    const cost = isObject(found) && typeof found.cost === "string" ? parseCost(found.cost) : 0n;
+    if (cost > 0n) costs[name] = cost;
   }
-  return sum;
+  return costs;
 }
 
 /** Divides a row into the usage of its model, and of the tools that have names of their own. */
 function* divide(row: Entry): Generator<readonly [name: string, usage: GatewayUsage]> {
   let cost = typeof row.cost === "string" ? parseCost(row.cost) : 0n;
   for (const { name, counted, priced } of TOOLS) {
-    const ofTools = costOf(row, priced);
+    const ofTools = totalOf(costsOf(row, priced));
     const pairs = counted.map((each) => [each, countOf(row[each])] as const);
     const classes: ClassAmounts = Object.fromEntries(pairs.filter(([, count]) => count > 0));
     cost -= ofTools;
     if (ofTools > 0n || Object.keys(classes).length > 0) {
-      yield [name, { classes, cost: ofTools, unpriced: 0, estimated: 0 }];
+      yield [name, { ...NO_USAGE, classes, cost: ofTools, costs: { all: ofTools } }];
     }
   }
+  const costs = costsOf(row, OF_MODELS);
   yield [withoutDate(String(row.model)), {
     classes: classesOf(row),
     cost,
+    costs: totalOf(costs) === cost ? costs : { all: cost },
     unpriced: countOf(row.unpriced),
     estimated: countOf(row.estimatedInput) + countOf(row.estimatedOutput),
   }];
@@ -108,6 +140,7 @@ function* divide(row: Entry): Generator<readonly [name: string, usage: GatewayUs
 const add = (one: GatewayUsage, other: GatewayUsage): GatewayUsage => ({
   classes: addAmounts(one.classes, other.classes),
   cost: one.cost + other.cost,
+  costs: addCosts(one.costs, other.costs),
   unpriced: one.unpriced + other.unpriced,
   estimated: one.estimated + other.estimated,
 });

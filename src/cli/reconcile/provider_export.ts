@@ -5,7 +5,7 @@
  */
 import { readFileSync } from "node:fs";
 import { parseCost } from "../../config/cost.ts";
-import type { ClassAmounts } from "../../exchange/billing.ts";
+import type { BillingClass, ClassAmounts } from "../../exchange/billing.ts";
 import { codeOf } from "../../errors/system_error.ts";
 import { CommandLineError } from "../command.ts";
 import { multiplyExactly } from "../prices/decimal.ts";
@@ -32,6 +32,8 @@ export interface ProviderCost {
   readonly kind: CostKind;
   /** The model, or the name of the line. */
   readonly name: string;
+  /** The class of tokens, if the line states it. */
+  readonly ofClass?: BillingClass | undefined;
   readonly owners: readonly string[];
   /** By the price list. */
   readonly list: bigint;
@@ -55,23 +57,43 @@ export const countOf = (value: unknown): number => typeof value === "number" ? v
 export const textsOf = (...values: unknown[]): string[] =>
   values.filter((value): value is string => typeof value === "string" && value !== "");
 
+/** The place of an entry in an export, such as `usage.json: data[3]`. */
+export type Place = string;
+
+/** An entry with its place. */
+export interface PlacedEntry {
+  readonly entry: Entry;
+  readonly place: Place;
+}
+
+/** Where a result was found. */
+export interface Position {
+  readonly day: string;
+  readonly place: Place;
+}
+
+/** Returns an error that names a place. @param text The state, such as `expected an array` */
+export const mistakeAt = (place: Place, text: string): CommandLineError =>
+  new CommandLineError(`cannot read the export ${place}: ${text}`);
+
 /**
  * Reads an amount of money, which can be negative.
  *
  * @throws {CommandLineError} If it is no decimal
  */
-export function readMoney(value: unknown): bigint {
+export function readMoney(value: unknown, place: Place): bigint {
   const text = String(value);
   const exact = multiplyExactly(text.replace(/^-/, ""), 1);
-  if (exact === undefined) throw new CommandLineError("the export has an amount that is no number");
+  if (exact === undefined) throw mistakeAt(place, "it has an amount that is no number");
   return text.startsWith("-") ? -parseCost(exact) : parseCost(exact);
 }
 
 /** @throws {CommandLineError} If an amount is in another currency than the prices */
-export function assertCurrency(value: unknown, currency: string): void {
+export function assertCurrency(value: unknown, currency: string, place: Place): void {
   if (String(value).toUpperCase() === currency) return;
-  throw new CommandLineError(
-    `the export has amounts in another currency than ${currency}: see currency in the configuration`,
+  throw mistakeAt(
+    place,
+    `it has an amount in another currency than ${currency}: see currency in the configuration`,
   );
 }
 
@@ -79,27 +101,40 @@ export function assertCurrency(value: unknown, currency: string): void {
 export const withoutDate = (model: string): string =>
   model.replace(/[-@](?:\d{4}-\d\d-\d\d|20\d{6})$/, "");
 
+/** Lists the entries of a page. */
+function listEntries(page: unknown, place: Place): PlacedEntry[] {
+  if (!isObject(page) || !Array.isArray(page.data)) {
+    throw mistakeAt(
+      `${place}data`,
+      "expected an array, as in an answer of a usage or cost endpoint",
+    );
+  }
+  return page.data.map((entry: unknown, index) => {
+    const own = `${place}data[${index}]`;
+    if (!isObject(entry)) throw mistakeAt(own, "expected an object");
+    return { entry, place: own };
+  });
+}
+
 /**
  * Joins the entries of pages.
  *
- * @throws {CommandLineError} If the last page is missing
+ * @param name The file or the address, for errors
+ * @throws {CommandLineError} For a mistake, and if the last page is missing
  */
-export function joinPages(pages: readonly unknown[]): Entry[] {
-  const entries = pages.flatMap((page) => {
-    if (!isObject(page) || !Array.isArray(page.data)) {
-      throw new CommandLineError("the export is not the answer of a usage or cost endpoint");
-    }
-    return page.data.filter(isObject);
-  });
+export function joinPages(pages: readonly unknown[], name: string): PlacedEntry[] {
+  const entries = pages.flatMap((page, index) =>
+    listEntries(page, pages.length > 1 ? `${name}: [${index}].` : `${name}: `)
+  );
   const last = pages.at(-1);
   if (isObject(last) && last.has_more === true) {
-    throw new CommandLineError("the export is not complete: its last page says that more follow");
+    throw mistakeAt(name, "it is not complete: its last page says that more follow");
   }
   return entries;
 }
 
 /** Reads an export: a page, or an array of the pages of one endpoint. */
-export function readExportFile(file: string): Entry[] {
+export function readExportFile(file: string): PlacedEntry[] {
   let content: unknown;
   try {
     content = JSON.parse(readFileSync(file, "utf8"));
@@ -107,5 +142,5 @@ export function readExportFile(file: string): Entry[] {
     const reason = error instanceof SyntaxError ? "it is not JSON" : codeOf(error);
     throw new CommandLineError(`cannot read the export ${file} (${reason})`);
   }
-  return joinPages(Array.isArray(content) ? content : [content]);
+  return joinPages(Array.isArray(content) ? content : [content], file);
 }

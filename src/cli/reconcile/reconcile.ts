@@ -4,25 +4,29 @@
  * @module
  */
 import process from "node:process";
+import { isDate } from "../../config/calendar.ts";
 import { formatCost, parseCost } from "../../config/cost.ts";
 import { loadConfig, type LoadedConfig } from "../../serve/load_config.ts";
 import { CommandLineError, print } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { alignColumns, toPlain } from "../table.ts";
 import { readAnthropicExport } from "./anthropic_export.ts";
+import { compare, type Comparison } from "./compare.ts";
+import { COMPARED } from "./compared_classes.ts";
 import {
-  compare,
-  COMPARED,
-  type Comparison,
+  type Costs,
   type Difference,
   type DifferenceName,
   DIFFERENCES,
+  type Measures,
+  sizeOf,
   sumUnexplained,
-} from "./compare.ts";
+  totalOf,
+} from "./difference.ts";
 import { type ExportName, fetchExport, type Period } from "./fetch_export.ts";
 import { readGatewayUsage } from "./gateway_usage.ts";
 import { readOpenaiExport } from "./openai_export.ts";
-import { type Entry, type ProviderExport, readExportFile } from "./provider_export.ts";
+import { type PlacedEntry, type ProviderExport, readExportFile } from "./provider_export.ts";
 
 const READERS = { openai: readOpenaiExport, anthropic: readAnthropicExport } as const;
 const HOSTS = { openai: "api.openai.com", anthropic: "api.anthropic.com" } as const;
@@ -67,9 +71,9 @@ function readName({ openai, anthropic, fetch: asked }: CommandOptions): ExportNa
 
 function readDays({ from, to }: CommandOptions): Partial<Period> {
   for (const [name, text] of Object.entries({ from, to })) {
-    const isDay = text === undefined ||
-      (/^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text)));
-    if (!isDay) throw new CommandLineError(`--${name} takes a day such as 2026-11-01`);
+    if (text !== undefined && !isDate(text)) {
+      throw new CommandLineError(`--${name} takes a day such as 2026-11-01`);
+    }
   }
   return { ...(from !== undefined && { from }), ...(to !== undefined && { to }) };
 }
@@ -114,7 +118,7 @@ async function readEntries(
   options: CommandOptions,
   name: ExportName,
   { from, to }: Partial<Period>,
-): Promise<Entry[]> {
+): Promise<PlacedEntry[]> {
   const files = options[name];
   if (files !== undefined) return files.flatMap(readExportFile);
   const end = to ?? toDay(Date.now());
@@ -131,6 +135,16 @@ function toMoney(cost: bigint): string {
   return (cost < 0n ? "-" : "") + (isTiny ? "0.000001 or less" : text);
 }
 
+const toSignedMoney = (cost: bigint): string => (cost > 0n ? "+" : "") + toMoney(cost);
+
+/** Formats differences of costs: their sum, or each class if a sum would hide some. */
+function toCostText(costs: Costs): string {
+  const total = totalOf(costs);
+  const isBalanced = sizeOf(costs) !== (total < 0n ? -total : total);
+  if (!isBalanced) return toSignedMoney(total);
+  return Object.entries(costs).map(([name, cost]) => `${name} ${toSignedMoney(cost)}`).join(", ");
+}
+
 const toSigned = (value: number): string => value > 0 ? `+${value}` : String(value);
 
 /** Formats the differences of one kind. */
@@ -138,11 +152,11 @@ function toSection(name: DifferenceName, found: readonly Difference[], hasCosts:
   const [isExplained, text] = DIFFERENCES[name];
   const classes = COMPARED.filter((each) => found.some(({ counts }) => (counts[each] ?? 0) !== 0));
   const head = ["day", "model", ...classes, ...(hasCosts ? ["cost"] : [])];
-  const rows = found.map(({ day, model, counts, cost }) => [
+  const rows = found.map(({ day, model, counts, costs }) => [
     day,
     toPlain(model),
     ...classes.map((each) => toSigned(counts[each] ?? 0)),
-    ...(hasCosts ? [(cost > 0n ? "+" : "") + toMoney(cost)] : []),
+    ...(hasCosts ? [toCostText(costs)] : []),
   ]);
   const table = alignColumns(head.map((each) => each.toUpperCase()), rows, (column) => column > 1);
   const lines = table.split("\n").map((line) => `  ${line}\n`).join("");
@@ -164,15 +178,26 @@ function toReport(comparison: Comparison, { from, to }: Period, currency: string
 }
 
 /** True if the differences that need an action are within the tolerance. */
-function isWithin({ differences, hasCosts, list, tokens }: Comparison, within: Tolerance): boolean {
-  const rest = sumUnexplained(differences);
+function isWithin(
+  { differences, hasCosts, list, counted }: Comparison,
+  within: Tolerance,
+): boolean {
+  const { cost, counts } = sumUnexplained(differences);
+  const { money, part = 0 } = within;
+  const areCounts = Object.entries(counts).every(([name, count]) =>
+    count <= (counted[name] ?? 0) * part
+  );
   if (within.part !== undefined) {
-    const permille = BigInt(Math.round(within.part * 1e9));
-    return rest.cost * 10n ** 9n <= list * permille && rest.tokens <= tokens * within.part;
+    const permille = BigInt(Math.round(part * 1e9));
+    return cost * 10n ** 9n <= list * permille && areCounts;
   }
-  if (!hasCosts || within.money === 0n) return rest.tokens === 0 && rest.cost === 0n;
-  return rest.cost <= within.money;
+  if (!hasCosts || money === 0n) return areCounts && cost === 0n;
+  return cost <= money;
 }
+
+/** Formats counts, such as `1200 tokens, 3 webSearches`. */
+const toCounts = (counts: Measures): string =>
+  Object.entries(counts).map(([name, count]) => `${count} ${name}`).join(", ");
 
 /**
  * Compares, and sets exit status 1 beyond the tolerance.
@@ -190,10 +215,11 @@ export async function reconcileCommand(options: CommandOptions): Promise<void> {
   const { exported, period } = inPeriod(READERS[name](entries, currency), days);
   const owners = options.owners?.split(",").map((each) => each.trim());
   const gateway = await readGatewayUsage(loaded, providers, period);
-  const comparison = compare(gateway, exported, owners);
+  const comparison = compare(gateway, exported, owners, Date.now());
   print(toReport(comparison, period, currency));
   if (isWithin(comparison, tolerance)) return print("within the tolerance\n");
-  const { cost, tokens } = sumUnexplained(comparison.differences);
-  print(`beyond the tolerance: differences marked (!) are ${toMoney(cost)} and ${tokens} tokens\n`);
+  const { cost, counts } = sumUnexplained(comparison.differences);
+  const sums = `${toMoney(cost)} and ${toCounts(counts)}`;
+  print(`beyond the tolerance: differences marked (!) are ${sums}\n`);
   process.exitCode = 1;
 }

@@ -111,7 +111,7 @@ end
  * Claims a name. KEYS: recording, its name if it has one. ARGV: id, gateway, kind of the name (`-`
  * for none), 1 for a retry, lease, lifetime of the hash, lifetime of the name, facts: owner,
  * digest, provider, key, operation, begin, time to keep; name, if it has one; 0 if there is no room
- * for a new one. Answer: the recording that the name belongs to; or `+` for a new one (`-` without
+ * for a new one. Reply: the recording that the name belongs to; or `+` for a new one (`-` without
  * room), and 1 if its call is repeated. Of broken and discarded recordings, only lost ones still
  * have their name.
  */
@@ -155,7 +155,7 @@ return {'+', isRestarted}`;
 
 /**
  * Finds a recording. KEYS: recording. ARGV: id, gateway that waits for its head (`-` for none).
- * Answer: the recording, or none.
+ * Reply: the recording, or none.
  */
 export const FIND: string = `${NOW}${STATE}${WAIT}${DESCRIBE}
 local reply = describe(ARGV[1])
@@ -166,7 +166,7 @@ return reply`;
 
 /**
  * Reads entries. KEYS: recording, log. ARGV: id, gateway, 1 to wait if there are none, offset + 1.
- * Answer: the state, the remaining time of the lease, and for each entry its id, its epoch and its
+ * Reply: the state, the remaining time of the lease, and for each entry its id, its epoch and its
  * ciphertext; nothing if the recording is gone.
  */
 export const READ: string = `${BEGIN}${STATE}${NOTE_READ}${WAIT}
@@ -216,7 +216,7 @@ end
 
 /**
  * Appends an entry. KEYS: recording, log. ARGV: id, epoch, id of the entry, offset, ciphertext,
- * kind, length after it, lifetime of the log. Answer: 1, or 0 if the recording is lost, or 2 if it
+ * kind, length after it, lifetime of the log. Reply: 1, or 0 if the recording is lost, or 2 if it
  * is full; and 1 if a stop was requested.
  */
 export const APPEND: string = `${TELL}${WAKE}${ADD}
@@ -236,7 +236,7 @@ return {1, r[5] or 0}`;
 
 /**
  * Ends a recording. KEYS: recording, log. ARGV: id, epoch, id of the entry, offset, ciphertext,
- * state, time for which the id is known after it expired. Answer: as {@link APPEND}.
+ * state, time for which the id is known after it expired. Reply: as {@link APPEND}.
  */
 export const END: string = `${BEGIN}${NAME}${WAKE}${ADD}
 if r[2] ~= epoch then return {0} end
@@ -254,7 +254,7 @@ return {1}`;
 
 /**
  * Discards a recording. KEYS: recording, log. ARGV: id, epoch, time for which the id is known.
- * Answer: 1.
+ * Reply: 1.
  */
 export const DISCARD: string = `${BEGIN}${NAME}${WAKE}
 local r = redis.call('HMGET', KEYS[1], 's', 'e', 'w', 'n')
@@ -268,7 +268,7 @@ return 1`;
 
 /**
  * Deletes a recording in any state. KEYS: recording, log, mark. ARGV: id, lifetime of the mark,
- * which prevents its holder from writing it again. Answer: 1.
+ * which prevents its holder from writing it again. Reply: 1.
  */
 export const DELETE: string = `${BEGIN}${NAME}${WAKE}
 local r = redis.call('HMGET', KEYS[1], 'w', 'n')
@@ -280,7 +280,7 @@ return 1`;
 
 /**
  * Renews a lease. KEYS: recording, log. ARGV: id, epoch, lease, lifetime of the hash, lifetime of
- * log and name, 1 if the holder has readers. Answer: 1, or 0 if the recording is lost; and 1 if a
+ * log and name, 1 if the holder has readers. Reply: 1, or 0 if the recording is lost; and 1 if a
  * stop was requested.
  */
 export const RENEW: string = `${NOW}${NAME}${PROLONG}
@@ -301,7 +301,7 @@ const RESTORE_ARGUMENTS = 19;
  * the hash, lifetime of log and name, 1 if all entries are included, state, time for which the id
  * is known, 1 if the holder has readers, facts: owner, digest, provider, key, operation, begin,
  * time to keep; kind of the name (`-` for none), its text; and for each entry its id, offset,
- * length after it and ciphertext. Answer: 1, or 0 if the recording is lost; and 1 if a stop was
+ * length after it and ciphertext. Reply: 1, or 0 if the recording is lost; and 1 if a stop was
  * requested.
  */
 export const RESTORE: string = `${BEGIN}${NAME}${WAKE}${PROLONG}${KEY_OF}
@@ -355,7 +355,7 @@ wake(r[4])
 return {1, r[5] or 0}`;
 
 /**
- * Takes over a recording without a holder. KEYS: recording. ARGV: id, gateway, lease. Answer: the
+ * Takes over a recording without a holder. KEYS: recording. ARGV: id, gateway, lease. Reply: the
  * new epoch, begin, and time to keep; or 0.
  */
 export const TAKE_OVER: string = `${BEGIN}${STATE}
@@ -367,7 +367,7 @@ redis.call('HDEL', KEYS[1], 'p')
 tell(r[6], 'lost', ARGV[1] .. ' ' .. epoch)
 return {epoch, r[7], r[4]}`;
 
-/** Asks the holder to stop. KEYS: recording. ARGV: id. Answer: 1 if it runs, else 0. */
+/** Asks the holder to stop. KEYS: recording. ARGV: id. Reply: 1 if it runs, else 0. */
 export const STOP: string = `${BEGIN}${STATE}
 local r = redis.call('HMGET', KEYS[1], 's', 'u', 'x', 'm', 'g')
 local state = stateOf(r[1], r[2], r[3], r[4])
@@ -378,7 +378,7 @@ return 1`;
 
 /**
  * Removes a recording that has ended, to make room. KEYS: recording, log. ARGV: id, `expire` or
- * `forget`, time for which an expired id is known. Answer: 1.
+ * `forget`, time for which an expired id is known. Reply: 1.
  */
 export const EVICT: string = `${BEGIN}${NAME}${WAKE}
 local r = redis.call('HMGET', KEYS[1], 's', 'w', 'n')

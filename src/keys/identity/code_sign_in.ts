@@ -40,6 +40,23 @@ export interface CodeGrant {
 const MAX_OPEN = 16;
 /** Time for which an issuer's description is used. Everybody can ask for it. Milliseconds. */
 const DESCRIPTION_MS = 60_000;
+/** Time for which a failure to read it is repeated. Milliseconds. */
+const FAILURE_MS = 1000;
+/** Codes of RFC 6749 §5.2. Another word of an issuer could be a secret. */
+const ERRORS: ReadonlySet<string> = new Set([
+  "invalid_request",
+  "invalid_client",
+  "invalid_grant",
+  "unauthorized_client",
+  "unsupported_grant_type",
+  "invalid_scope",
+]);
+
+/** Codes of oauth4webapi for an answer that is no answer to a code. */
+const UNREADABLE: ReadonlySet<string | undefined> = new Set<string | undefined>([
+  oauth.RESPONSE_IS_NOT_CONFORM,
+  oauth.PARSE_ERROR,
+]);
 
 /** An issuer at which operators sign in. */
 export interface SignInIssuer extends Pick<IdentityConfig, "name" | "issuer" | "algorithms"> {
@@ -81,7 +98,8 @@ export class CodeSignIn {
   readonly #clock: Pick<Clock, "monotonic">;
   readonly #readSecret: SecretReader;
   #description: Promise<oauth.AuthorizationServer> | undefined;
-  #describedAt = -Infinity;
+  /** Time at which it is read again, on the clock. */
+  #outdatedAt = -Infinity;
   #open = 0;
 
   constructor(issuer: SignInIssuer, { fetchIssuer, readSecret, clock }: SignInPorts) {
@@ -104,10 +122,8 @@ export class CodeSignIn {
    */
   async toAddress(): Promise<string> {
     const { signIn: { clientId, url, scopes } } = this.#issuer;
-    const { authorization_endpoint: endpoint = "" } = await this.#describe();
     // A browser would also run `javascript:`.
-    if (!isTrustedAddress(endpoint)) throw unavailable("it names no https authorization endpoint");
-    const address = new URL(endpoint);
+    const address = toEndpoint(await this.#describe(), "authorization_endpoint");
     address.searchParams.set("response_type", "code");
     address.searchParams.set("client_id", clientId);
     address.searchParams.set("redirect_uri", url);
@@ -173,12 +189,10 @@ export class CodeSignIn {
   /** Returns the issuer's description, which many sign-ins share. */
   #describe(): Promise<oauth.AuthorizationServer> {
     const now = this.#clock.monotonic();
-    if (this.#description === undefined || now - this.#describedAt >= DESCRIPTION_MS) {
-      this.#describedAt = now;
-      const description = this.#description = this.#discover();
-      description.catch(() => {
-        if (this.#description === description) this.#description = undefined;
-      });
+    if (this.#description === undefined || now >= this.#outdatedAt) {
+      this.#outdatedAt = now + DESCRIPTION_MS;
+      this.#description = this.#discover();
+      this.#description.catch(() => this.#outdatedAt = this.#clock.monotonic() + FAILURE_MS);
     }
     return this.#description;
   }
@@ -188,11 +202,23 @@ export class CodeSignIn {
     const issuer = new URL(this.#issuer.issuer);
     try {
       const response = await oauth.discoveryRequest(issuer, this.#options);
-      return await oauth.processDiscoveryResponse(issuer, response);
+      const server = await oauth.processDiscoveryResponse(issuer, response);
+      toEndpoint(server, "token_endpoint"); // the client secret is sent there
+      return server;
     } catch (thrown) {
-      throw toFailure(thrown);
+      throw GatewayError.is(thrown) ? thrown : unavailable("its description cannot be read");
     }
   }
+}
+
+/** Returns an endpoint of an issuer. @throws {GatewayError} Unless it is https or on this machine */
+function toEndpoint(
+  server: oauth.AuthorizationServer,
+  name: "authorization_endpoint" | "token_endpoint",
+): URL {
+  const endpoint: unknown = server[name]; // only its presence was checked
+  if (typeof endpoint === "string" && isTrustedAddress(endpoint)) return new URL(endpoint);
+  throw unavailable(`it names no https ${name}`);
 }
 
 const failed = (detail: string): GatewayError => new GatewayError("sign_in_failed", { detail });
@@ -203,14 +229,11 @@ const unavailable = (detail: string): GatewayError =>
 function toFailure(thrown: unknown): GatewayError {
   if (GatewayError.is(thrown)) return thrown;
   if (thrown instanceof oauth.ResponseBodyError) {
-    return failed(`it refuses the code (${toWord(thrown.error)})`);
+    const word = ERRORS.has(thrown.error) ? thrown.error : "unknown";
+    return failed(`it refuses the code (${word})`);
   }
-  if (thrown instanceof oauth.OperationProcessingError) {
-    return failed(`its answer cannot be accepted (${toWord(thrown.code)})`);
+  if (thrown instanceof oauth.OperationProcessingError && !UNREADABLE.has(thrown.code)) {
+    return failed(`its answer cannot be accepted (${thrown.code ?? "unknown"})`);
   }
   return unavailable("it does not answer as it should");
 }
-
-/** Returns a code of an error, such as `invalid_grant`; never another text. */
-const toWord = (code: unknown): string =>
-  typeof code === "string" && /^\w{1,60}$/.test(code) ? code : "unknown";

@@ -178,6 +178,22 @@ export class TokenVerifier {
   }
 
   /**
+   * Finds the operator of a token.
+   *
+   * @returns The operator; `undefined` for a valid token without a role
+   * @throws {TokenRefused} For any other token
+   * @throws {GatewayError} `key_store_unavailable`
+   */
+  async findOperator(token: string): Promise<TokenOperator | undefined> {
+    if (!hasTokenForm(token)) throw new TokenRefused("token_form");
+    const verified = this.#recall(token) ?? await this.#verify(token);
+    const { id, role } = verified;
+    if (id === undefined || role === undefined) return undefined;
+    if (this.#isRevoked(verified)) throw new TokenRefused("token_revoked");
+    return { id, role };
+  }
+
+  /**
    * Finds the operator that a token signs in.
    *
    * @returns The operator; `undefined` for any other token
@@ -186,10 +202,7 @@ export class TokenVerifier {
   async signIn(token: string): Promise<TokenOperator | undefined> {
     if (!this.hasOperators || !hasTokenForm(token)) return undefined;
     try {
-      const verified = this.#recall(token) ?? await this.#verify(token);
-      const { id, role } = verified;
-      if (id === undefined || role === undefined || this.#isRevoked(verified)) return undefined;
-      return { id, role };
+      return await this.findOperator(token);
     } catch (thrown) {
       if (thrown instanceof TokenRefused) return undefined;
       throw thrown;

@@ -46,8 +46,8 @@ export class RedisTeamStore implements TeamStore {
     });
   }
 
-  async read(): Promise<TeamRecords> {
-    const found = await this.#explain(() => this.#read());
+  async read(isAdministrative = false): Promise<TeamRecords> {
+    const found = await this.#explain(() => this.#read(undefined, { isAdministrative }));
     if (found.isComplete) this.#snapshot?.seeTeams(found.records);
     return found;
   }

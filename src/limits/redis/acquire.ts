@@ -10,7 +10,7 @@ import { itemAt, type SubjectLayout, type WantedAmounts } from "./subject_layout
 import { ACQUIRE, type AcquireCall, COUNT, type CountCall } from "./scripts.ts";
 
 /** Amounts to acquire from the limits of a subject. */
-export interface AcquireRequest extends WantedAmounts {
+export interface AskedAmounts extends WantedAmounts {
   readonly layout: SubjectLayout;
   /** Id of the exchange; `READ_ONLY` to acquire nothing, `NO_SLOT` to need no concurrency slot. */
   readonly id: string;
@@ -30,7 +30,7 @@ export interface SubjectVerdict {
 }
 
 /** Acquires all limits of a subject, or only reads their status. */
-export type AcquireCommand = RedisCommand<AcquireRequest, SubjectVerdict>;
+export type AcquireCommand = RedisCommand<AskedAmounts, SubjectVerdict>;
 
 /** Makes the command. A subject that limits only requests has a smaller script. */
 export function createAcquireCommand(client: RedisClient): AcquireCommand {
@@ -50,7 +50,7 @@ export function createAcquireCommand(client: RedisClient): AcquireCommand {
       : acquireAllLimits(request, options);
 }
 
-function toCountCall({ layout, amounts }: AcquireRequest): CountCall {
+function toCountCall({ layout, amounts }: AskedAmounts): CountCall {
   const { countsKey, counted, isObserved } = layout;
   const [requests] = counted;
   const [wanted] = amounts;
@@ -59,7 +59,7 @@ function toCountCall({ layout, amounts }: AcquireRequest): CountCall {
   return { countsKey, limit, window: Number(requests.window), wanted };
 }
 
-function toAcquireCall({ layout, id, amounts, rooms }: AcquireRequest): AcquireCall {
+function toAcquireCall({ layout, id, amounts, rooms }: AskedAmounts): AcquireCall {
   const { countsKey, openKey, counted, concurrency = -1, isObserved } = layout;
   const limits = counted.map(({ field, limit, window }, index) => {
     return { field, limit, window, room: itemAt(rooms, index), amount: itemAt(amounts, index) };
@@ -67,13 +67,13 @@ function toAcquireCall({ layout, id, amounts, rooms }: AcquireRequest): AcquireC
   return { countsKey, openKey, id, lifeMs: LEASE_MS.redis, concurrency, isObserved, limits };
 }
 
-/** Reads the answer of both scripts. */
-function readVerdict(answer: unknown, { layout }: AcquireRequest): SubjectVerdict {
+/** Reads the reply of both scripts. */
+function readVerdict(reply: unknown, { layout }: AskedAmounts): SubjectVerdict {
   const { subject, counted, concurrency } = layout;
-  const isSound = Array.isArray(answer) && answer.length === 3 + 2 * counted.length &&
-    answer.every((value) => typeof value === "number");
+  const isSound = Array.isArray(reply) && reply.length === 3 + 2 * counted.length &&
+    reply.every((value) => typeof value === "number");
   if (!isSound) throw new Error("no counts");
-  const [granted = 0, now = 0, open = 0, ...counts]: number[] = answer;
+  const [admitted = 0, now = 0, open = 0, ...counts]: number[] = reply;
   const ends: number[] = [];
   const begun: boolean[] = [];
   const statuses: LimitStatus[] = [];
@@ -94,5 +94,5 @@ function readVerdict(answer: unknown, { layout }: AcquireRequest): SubjectVerdic
       resetMs: ASK_AGAIN_MS,
     });
   }
-  return { isAdmitted: granted > 0, statuses, ends, begun };
+  return { isAdmitted: admitted > 0, statuses, ends, begun };
 }

@@ -100,7 +100,7 @@ export class Block {
     return this.#remaining >= amount && now < this.#window.until;
   }
 
-  /** Returns whether the limit had too little left for an amount when the block was reserved. */
+  /** Returns whether the limit has too little left for an amount, as far as this gateway knows. */
   isReached(amount: number, now: number): boolean {
     return amount > 0 && this.used + amount > this.#limit && now < this.#window.until;
   }

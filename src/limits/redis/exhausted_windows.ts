@@ -44,14 +44,14 @@ export class ExhaustedWindows {
   /**
    * Refuses an exchange if a window of one of its subjects is known to be exhausted.
    *
-   * @param reservation Its reservation. Amounts of another lease are not requested again
+   * @param reservation Its reservation. A subject that the first lease counted is skipped
    * @throws {GatewayError} `rate_limit_exceeded`
    */
-  refuse(subjects: readonly LimitSubject[], reservation: Reservation): void {
+  refuseIfExhausted(subjects: readonly LimitSubject[], reservation: Reservation): void {
     if (this.#known.size === 0) return;
     for (const { name, limits } of subjects) {
       const known = this.#known.get(name);
-      if (known === undefined || name === reservation.countedByFirstLease) continue;
+      if (known === undefined || name === reservation.firstLeaseSubject) continue;
       const now = this.#clock.monotonic();
       if (now >= known.until || known.subject.limits !== limits) this.#known.delete(name);
       else if (now < known.recheckAt) this.#repeat(known, subjects, now, reservation);
@@ -62,7 +62,8 @@ export class ExhaustedWindows {
   /**
    * Remembers the window of requests of a subject if it is exhausted and enforced.
    *
-   * @param reservation Its reservation. A request of another lease is returned with this refusal
+   * @param reservation Its reservation. If the first lease counted the request, this refusal returns
+   * it, so the window is not remembered
    */
   remember(
     subject: LimitSubject,
@@ -106,7 +107,7 @@ export class ExhaustedWindows {
     { statuses, knownAt }: Exhausted,
     subjects: readonly LimitSubject[],
     now: number,
-    { countedByFirstLease, isFree }: Reservation,
+    { firstLeaseSubject, isFree }: Reservation,
   ): void {
     const passedMs = now - knownAt;
     const known: LimitStatus[] = [];
@@ -116,6 +117,6 @@ export class ExhaustedWindows {
       });
       if (isAsked) known.push({ ...status, resetMs: Math.max(1, status.resetMs - passedMs) });
     }
-    enforce(known, { ...NO_RESERVATION, countedByFirstLease, isFree });
+    enforce(known, { ...NO_RESERVATION, firstLeaseSubject, isFree });
   }
 }

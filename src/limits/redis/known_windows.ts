@@ -7,9 +7,9 @@
  */
 import type { Clock } from "../../exchange/clock.ts";
 import { RecentMap } from "../../exchange/recent_map.ts";
-import type { WindowedLimit } from "../limit_kinds.ts";
+import type { WindowedLimit } from "../../config/limit_kinds.ts";
 import type { SubjectVerdict } from "./acquire.ts";
-import type { AmountChange } from "./settlements.ts";
+import { type AmountChange, CURRENT_WINDOW } from "./settlements.ts";
 import { itemAt, type SubjectLayout } from "./subject_layout.ts";
 
 /** Number of subjects that are certainly remembered, see {@link RecentMap}. */
@@ -17,7 +17,7 @@ const MAX_SUBJECTS = 50_000;
 
 /** A window of one limit. */
 export interface KnownWindow {
-  /** End by the clock of Redis; 0 if this gateway has begun it. */
+  /** End by the clock of Redis; {@link CURRENT_WINDOW} if this gateway has begun it. */
   ends: number;
   /** End by the clock of this gateway. Milliseconds. */
   until: number;
@@ -172,7 +172,7 @@ export class KnownWindows {
   ): KnownWindow {
     const now = this.#clock.monotonic();
     const known = windows[name];
-    if (known?.ends !== 0 || known.until <= now) {
+    if (known?.ends !== CURRENT_WINDOW || known.until <= now) {
       return windows[name] = {
         ends,
         until: now + resetMs,

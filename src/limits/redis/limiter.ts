@@ -1,23 +1,23 @@
 /**
  * Limits that many gateways share through Redis. The keys of each subject are in one slot of a
- * Cluster. An exchange acquires a lease of its key, its team and its provider, in this order, with
- * one script each, by the server's clock. If one of them refuses, the earlier leases are undone:
- * another exchange can be refused meanwhile.
+ * Cluster. An exchange acquires a lease of its key, its team and its provider, with one script each,
+ * by the server's clock, all in one round trip. If one of them refuses, the other leases are undone:
+ * another exchange can be refused meanwhile. `recent_refusals.ts` has the exception to this.
  *
- * | Redis         | decides                       | counted in               | a late reply           |
- * | ------------- | ----------------------------- | ------------------------ | ---------------------- |
- * | answers       | Redis                         | Redis                    | (none)                 |
- * | is late once  | this gateway, within its      | this process, and synced | If it admits the call, |
- * |               | share                         | at once                  | its amounts are        |
- * |               |                               |                          | returned to Redis      |
- * | is away       | this gateway, within its      | this process             | the same, for calls    |
- * |               | share. Redis is not asked     |                          | that were sent before  |
- * | answers again | this gateway, for subjects on | this process, and synced | the same               |
- * | (`rejoining`) | which it decided while Redis  | at once                  |                        |
- * |               | was away, until all gateways  |                          |                        |
- * |               | are back                      |                          |                        |
- * |               | Redis, for other subjects     | Redis                    | the same as if it is   |
- * |               |                               |                          | late once              |
+ * | Redis                       | decides                                   | counted in           |
+ * | --------------------------- | ----------------------------------------- | -------------------- |
+ * | answers                     | Redis                                     | Redis                |
+ * | is late once                | this gateway, within its share            | this process, and    |
+ * |                             |                                           | synced at once       |
+ * | is away                     | this gateway, within its share. Redis is  | this process         |
+ * |                             | not asked                                 |                      |
+ * | answers again (`rejoining`) | this gateway, for subjects on which it    | this process, and    |
+ * |                             | decided while Redis was away, until all   | synced at once       |
+ * |                             | gateways are back                         |                      |
+ * | answers again (`rejoining`) | Redis, for other subjects                 | Redis                |
+ *
+ * A reply that arrives after this gateway has decided can admit the call too. Its amounts are then
+ * returned to Redis.
  *
  * If the connection broke before the reply, Redis can have counted the call. The local reservation is
  * then waived (`local_decisions.ts`), so that nothing is counted twice. A slot that Redis granted
@@ -51,6 +51,7 @@ import { type FleetMemory, Membership } from "./membership.ts";
 import { periodEnd } from "../../config/units.ts";
 import {
   type Correction,
+  isSecondLease,
   type Lease,
   type Limiter,
   type LimitStatus,
@@ -63,10 +64,17 @@ import {
 import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
 import { OpenSlots } from "./open_slots.ts";
+import { RecentRefusals } from "./recent_refusals.ts";
 import { Recovery } from "./recovery.ts";
 import { itemAt, layoutOf, type SubjectLayout, toCountable, toWanted } from "./subject_layout.ts";
 import { READ_ONLY, type WindowLength } from "./scripts.ts";
-import { type AmountChange, BACKGROUND_MS, Settlements, toCorrections } from "./settlements.ts";
+import {
+  type AmountChange,
+  BACKGROUND_MS,
+  OVER_WINDOW,
+  Settlements,
+  toCorrections,
+} from "./settlements.ts";
 import { type AcquireCommand, createAcquireCommand, type SubjectVerdict } from "./acquire.ts";
 import { enforce, findRefusing, toLease } from "../verdict.ts";
 
@@ -81,6 +89,7 @@ export class RedisLimiter implements Limiter {
   readonly #local: LocalDecisions;
   readonly #settlements: Settlements;
   readonly #exhausted: ExhaustedWindows;
+  readonly #refusals: RecentRefusals;
   readonly #leases: SubjectLeases;
   readonly #recovery: Recovery;
   #localDecisions = 0;
@@ -100,6 +109,7 @@ export class RedisLimiter implements Limiter {
     );
     this.#settlements = new Settlements(client, () => open.noteUnfreed());
     this.#exhausted = new ExhaustedWindows(clock);
+    this.#refusals = new RecentRefusals(clock);
     const parts = {
       acquireCommand: this.#acquireCommand,
       settlements: this.#settlements,
@@ -143,12 +153,12 @@ export class RedisLimiter implements Limiter {
   }
 
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease> {
-    if (reservation.countedByFirstLease === undefined) this.#membership.countCall();
-    this.#exhausted.refuse(subjects, reservation);
+    if (!isSecondLease(reservation)) this.#membership.countCall();
+    this.#exhausted.refuseIfExhausted(subjects, reservation);
     const leases: SubjectLease[] = [];
     for (const subject of subjects) {
       const lease = this.#leases.acquireFromBlocks(subject, reservation);
-      if (lease === undefined) return this.#acquireRemaining(subjects, leases, reservation);
+      if (lease === undefined) return this.#acquireOthers(subjects, leases, reservation);
       leases.push(lease);
     }
     return this.#toLease(leases, reservation);
@@ -194,25 +204,34 @@ export class RedisLimiter implements Limiter {
     return toCorrections(layout, { ends, reserved }, used);
   }
 
-  /** Acquires the leases of the subjects that the blocks of this gateway do not cover. */
-  async #acquireRemaining(
+  /**
+   * Acquires the leases of the other subjects, from Redis if blocks of this gateway do not cover
+   * them.
+   *
+   * @param first The leases of the first subjects
+   */
+  async #acquireOthers(
     subjects: readonly LimitSubject[],
-    leases: SubjectLease[],
+    first: readonly SubjectLease[],
     reservation: Reservation,
   ): Promise<Lease> {
-    for (const subject of subjects.slice(leases.length)) {
-      const lease = this.#leases.acquireFromBlocks(subject, reservation) ??
-        await this.#leases.acquireFromRedis(subject, reservation);
-      leases.push(lease);
-      if (lease.isRefused) return await this.#refuse(subjects, leases, reservation);
+    const leases = [...first];
+    const acquire = (subject: LimitSubject) =>
+      this.#leases.acquireFromBlocks(subject, reservation) ??
+        this.#leases.acquireFromRedis(subject, reservation);
+    for (const together of this.#refusals.divide(subjects.slice(first.length))) {
+      leases.push(...await Promise.all(together.map(acquire)));
+      if (leases.some(({ isRefused }) => isRefused)) {
+        return await this.#refuse(subjects, leases, reservation);
+      }
     }
-    const areAllAnswered = leases.every(({ isAnswered }) => isAnswered);
-    return areAllAnswered
+    const haveVerdicts = leases.every(({ hasVerdict }) => hasVerdict);
+    return haveVerdicts
       ? this.#toLease(leases, reservation)
       : this.#decideLocally(leases, reservation);
   }
 
-  /** Makes the lease of an exchange that all subjects have admitted. */
+  /** Makes the lease of an exchange. All subjects have admitted it, so this does not refuse it. */
   #toLease(leases: readonly SubjectLease[], reservation: Reservation): Lease {
     return toLease(enforce(statusesOf(leases), reservation), this.#releaseOf(leases));
   }
@@ -228,9 +247,7 @@ export class RedisLimiter implements Limiter {
     return verdict;
   }
 
-  /**
-   * Refuses an exchange: undoes its leases, and reads the status of the other subjects.
-   */
+  /** Refuses an exchange: undoes its leases, and reads the status of the subjects not asked. */
   async #refuse(
     subjects: readonly LimitSubject[],
     leases: readonly SubjectLease[],
@@ -239,12 +256,12 @@ export class RedisLimiter implements Limiter {
     for (const lease of leases) lease.undo();
     const rest = subjects.slice(leases.length).map((subject) => this.status(subject));
     const statuses = [...statusesOf(leases), ...(await Promise.all(rest)).flat()];
-    const refusing = leases.at(-1);
-    if (refusing !== undefined) {
-      this.#exhausted.remember(refusing.layout.subject, statuses, reservation);
+    for (const { layout } of leases.filter(({ isRefused }) => isRefused)) {
+      this.#refusals.note(layout.subject);
+      this.#exhausted.remember(layout.subject, statuses, reservation);
     }
     enforce(statuses, reservation);
-    // Redis refuses by the same status.
+    // Never reached: `enforce` has refused, because it has the same statuses as Redis.
     throw new Error("Cannot count: Redis refuses, and no limit is reached");
   }
 
@@ -253,21 +270,24 @@ export class RedisLimiter implements Limiter {
    * and the count, so no other exchange can intervene.
    */
   #decideLocally(leases: readonly SubjectLease[], reservation: Reservation): Lease {
-    // Each exchange counts once: a local decision about the key, which is the first subject, was
-    // also made for the first lease.
-    const isFirst = reservation.countedByFirstLease === undefined;
-    if (isFirst || leases[0]?.isAnswered === true) this.#localDecisions++;
-    if (!this.#client.health.isUp) this.#membership.noteFailure();
-    const unanswered = leases.filter(({ isAnswered }) => !isAnswered);
-    for (const { layout } of unanswered) this.#local.noteFailure(layout);
+    this.#noteLocalDecision(leases, reservation);
+    const undecided = leases.filter(({ hasVerdict }) => !hasVerdict);
+    for (const { layout } of undecided) this.#local.noteUndecided(layout);
     const statuses = statusesOf(leases);
-    if (findRefusing(statuses, reservation).length > 0) {
-      for (const lease of leases) lease.undo();
-    }
-    const terms = enforce(statuses, reservation);
-    for (const lease of unanswered) lease.decideLocally(reservation);
+    const isRefused = findRefusing(statuses, reservation).length > 0;
+    if (isRefused) { for (const lease of leases) lease.undo(); }
+    const terms = enforce(statuses, reservation); // throws the refusal
+    for (const lease of undecided) lease.decideLocally(reservation);
     this.#leases.syncIfUp(); // once: it reads the unsynced amounts of all subjects
     return toLease(terms, this.#releaseOf(leases));
+  }
+
+  /** Notes the failure, and counts the exchange once in `localDecisions`, for its two leases. */
+  #noteLocalDecision(leases: readonly SubjectLease[], reservation: Reservation): void {
+    // If its key, the first subject, has no verdict now, the first lease was decided locally too.
+    const wasCounted = isSecondLease(reservation) && leases[0]?.hasVerdict === false;
+    if (!wasCounted) this.#localDecisions++;
+    if (!this.#client.health.isUp) this.#membership.noteFailure();
   }
 
   #releaseOf(leases: readonly SubjectLease[]): Lease["release"] {
@@ -281,13 +301,10 @@ export class RedisLimiter implements Limiter {
   }
 }
 
-/** The end of a window that is over, and that Redis therefore does not have. */
-const OVER = 1;
-
 /**
  * Returns the ends of the windows in which an exchange was charged: those of the current windows, or
- * {@link OVER}. A window is still the same if it resets before a window that began with the exchange
- * would.
+ * {@link OVER_WINDOW}. A window is still the same if it resets before a window that began with the
+ * exchange would.
  *
  * @param verdict The current windows
  * @param charge The time now, milliseconds since 1970, and the time since the exchange
@@ -300,7 +317,7 @@ function endsOfCharge(
   return counted.map(({ window }, index) => {
     const leftMs = endOfWindow(window, now - ageMs) - now;
     const isSame = itemAt(statuses, index).resetMs <= leftMs + SKEW_MS;
-    return isSame ? itemAt(ends, index) : OVER;
+    return isSame ? itemAt(ends, index) : OVER_WINDOW;
   });
 }
 

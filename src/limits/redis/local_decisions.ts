@@ -14,7 +14,7 @@
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
-import { isOfCalls } from "../limit_kinds.ts";
+import { isOfCalls } from "../../config/limit_kinds.ts";
 import {
   type Amounts,
   ASK_AGAIN_MS,
@@ -75,8 +75,11 @@ export class LocalDecisions {
     this.#open = open;
   }
 
-  /** Notes that Redis did not decide on an exchange of a subject. */
-  noteFailure(layout: SubjectLayout): void {
+  /**
+   * Notes that Redis did not decide on an exchange of a subject. Called before the local decision,
+   * whose shares depend on it.
+   */
+  noteUndecided(layout: SubjectLayout): void {
     this.#known.noteFailure();
     if (this.#membership.state === "normal") return;
     this.counts.noteLocal(this.#known.getOrAdd(layout));

@@ -4,11 +4,13 @@
  *
  * @module
  */
+import { isOfCalls, isWindowed } from "../../config/limit_kinds.ts";
 import { periodEnd } from "../../config/units.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { LimitStatus } from "../limiter.ts";
 import type { KnownSubject, KnownWindow, KnownWindows, OwnShare } from "./known_windows.ts";
 import type { Membership } from "./membership.ts";
+import { CURRENT_WINDOW } from "./settlements.ts";
 import type { CountedLimit, SubjectLayout } from "./subject_layout.ts";
 
 /** The part of the membership on which shares and local decisions depend. */
@@ -50,7 +52,7 @@ export class LocalShares {
     const isUnused = this.#membership.divisor === 1 || began > this.#known.failingSince;
     const isStrict = layout.subject.limits.mode === "strict";
     return {
-      ends: 0,
+      ends: CURRENT_WINDOW,
       until: now + this.#lengthFromNow(limit),
       used: isStrict && !isUnused ? limit.limit : 0,
       own: 0,
@@ -84,7 +86,7 @@ export class LocalShares {
     // the outage.
     const usedDivisor = isStrict || Number.isFinite(divisor) ? divisor : gateways;
     const share = amount / usedDivisor;
-    const isRoundedUp = name === "concurrency" || (name === "requests" && !isStrict);
+    const isRoundedUp = isOfCalls(name) && !(isWindowed(name) && isStrict);
     return isRoundedUp ? Math.ceil(share) : Math.floor(share);
   }
 

@@ -83,11 +83,11 @@ export class Membership {
     this.#renewInRedis = client.command({
       script: JOIN,
       write: (own) => {
-        share.noteSent(own.rate); // others can know it even if the answer is lost
+        share.noteSent(own.rate); // others can know it even if the reply is lost
         const keys = { gatewaysKey: GATEWAYS, ratesKey: RATES };
         return { ...keys, id, lifeMs: LEASE_MS.redis, ...own };
       },
-      read: (answer, { rate }) => readFleet(answer, rate),
+      read: (reply, { rate }) => readFleet(reply, rate),
       deadlineMs: BACKGROUND_MS,
     });
   }
@@ -199,9 +199,9 @@ function toSinceMs(roundBegan: number | undefined, now: number): number {
   return Math.max(0, Math.floor(now - roundBegan) - 1);
 }
 
-/** Reads the answer of {@link JOIN}. */
-function readFleet(answer: unknown, ownCalls: number): RenewedFleet {
-  const [gateways, calls, renewed] = Array.isArray(answer) ? answer : [];
+/** Reads the reply of {@link JOIN}. */
+function readFleet(reply: unknown, ownCalls: number): RenewedFleet {
+  const [gateways, calls, renewed] = Array.isArray(reply) ? reply : [];
   const isSound = [gateways, calls, renewed].every(Number.isInteger) && gateways >= 1;
   if (!isSound) throw new Error("no count of gateways");
   return { gateways, callsOfOthers: Math.max(0, calls - ownCalls), renewed };

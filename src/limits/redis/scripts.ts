@@ -105,7 +105,7 @@ export interface CountCall {
 }
 
 /**
- * Answer: number granted, now, 0, then the used part of the limit before and the end of its window,
+ * Reply: number granted, now, 0, then the used part of the limit before and the end of its window,
  * which is negative if the window has just begun.
  */
 export const COUNT: RedisScript<CountCall> = defineScript(
@@ -159,7 +159,7 @@ interface AskedLimit {
 }
 
 /**
- * Answer: 1 if acquired, now, exchanges open before, then for each limit the used part before and
+ * Reply: 1 if acquired, now, exchanges open before, then for each limit the used part before and
  * the end of its window, which is negative if the window has just begun.
  */
 export const ACQUIRE: RedisScript<AcquireCall> = defineScript(
@@ -229,10 +229,10 @@ interface CountChange {
 }
 
 /**
- * Answer: now, then the used part of each count and the end of its current window; 0 without a
+ * Reply: now, then the used part of each count and the end of its current window; 0 without a
  * window.
  */
-export const SETTLE: RedisScript<SettleCall> = defineScript(
+export const SETTLE_LIMITS: RedisScript<SettleCall> = defineScript(
   "sallyportSettle",
   {
     countsKey: "key",
@@ -257,6 +257,7 @@ end
 ${each("ids")} redis.call('ZREM', openKey, id) end
 for _, entry in ipairs(all) do
   local count, ends, change, excess, endsWindow = unpack(entry)
+  -- In another window than the current one, only the use beyond the reservation counts.
   local isSame = ends == 0 or ends == count.ends
   if not isSame then change = math.max(0, excess) end
   endsWindow = endsWindow and isSame and count.used + change <= 0
@@ -278,7 +279,7 @@ export interface RenewCall {
   readonly ids: readonly string[];
 }
 
-/** Answer: 1. */
+/** Reply: 1. */
 export const RENEW: RedisScript<RenewCall> = defineScript(
   "sallyportRenew",
   { openKey: "key", lifeMs: "number", ids: { id: "text" } },
@@ -303,7 +304,7 @@ export interface JoinCall {
 }
 
 /**
- * Answer: the number of gateways, the sum of their rates, and the number of gateways that have
+ * Reply: the number of gateways, the sum of their rates, and the number of gateways that have
  * joined within that time, this one included.
  */
 export const JOIN: RedisScript<JoinCall> = defineScript(

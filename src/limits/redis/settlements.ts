@@ -7,13 +7,13 @@
  */
 import { setImmediate } from "node:timers";
 import type { RedisClient } from "../../storage/redis_client.ts";
-import type { Late, RedisCommand } from "../../storage/redis_command.ts";
+import type { FailedCallOutcome, RedisCommand } from "../../storage/redis_command.ts";
 import { firstLine, isReply } from "../../storage/redis_deadline.ts";
-import { isOfCalls } from "../limit_kinds.ts";
+import { isOfCalls } from "../../config/limit_kinds.ts";
 import { type Amounts, unitOf } from "../limiter.ts";
 import type { SubjectVerdict } from "./acquire.ts";
 import { type CountedLimit, itemAt, type SubjectLayout, toWholeCount } from "./subject_layout.ts";
-import { SETTLE, type SettleCall } from "./scripts.ts";
+import { SETTLE_LIMITS, type SettleCall } from "./scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
 const MAX_UNSENT = 100_000;
@@ -22,10 +22,21 @@ export const BATCH = 100;
 /** Deadline of commands that no caller waits for. Milliseconds. */
 export const BACKGROUND_MS = 1000;
 
+/**
+ * End of a change in the current window of Redis, whichever that is. A window that this gateway has
+ * begun without Redis has this end too.
+ */
+export const CURRENT_WINDOW = 0;
+/**
+ * End of a change in no current window: 1 ms after 1970. Redis then counts only the use beyond the
+ * reservation.
+ */
+export const OVER_WINDOW = 1;
+
 /** Change of one count. */
 export interface AmountChange {
   readonly limit: CountedLimit;
-  /** End of the window in which the amount was reserved; 0 for the current window. */
+  /** End of the window in which the amount was reserved, or {@link CURRENT_WINDOW}. */
   readonly ends: number;
   /** Used - reserved. */
   readonly change: number;
@@ -86,7 +97,7 @@ export class Settlements {
   readonly #settle: RedisCommand<SubjectSettlement, readonly WindowStatus[]>;
   readonly #onUnfreed: () => void;
   /** Settlements that will be sent together next. */
-  #pending = new Map<string, SubjectSettlement>();
+  #queued = new Map<string, SubjectSettlement>();
   /** Settlements that could not be sent. */
   readonly #unsent = new Map<string, SubjectSettlement>();
 
@@ -94,7 +105,7 @@ export class Settlements {
   constructor(client: RedisClient, onUnfreed: () => void) {
     this.#client = client;
     this.#onUnfreed = onUnfreed;
-    this.#settle = client.command({ script: SETTLE, write: toCall, read: readSettled });
+    this.#settle = client.command({ script: SETTLE_LIMITS, write: toCall, read: readSettled });
   }
 
   /**
@@ -103,20 +114,20 @@ export class Settlements {
    * @param id Id of an exchange that is over and was counted as open
    */
   add(layout: SubjectLayout, id: string | undefined, changes: readonly AmountChange[]): void {
-    if (this.#pending.size === 0) setImmediate(() => void this.flush());
-    merge(this.#pending, { layout, ids: id === undefined ? [] : [id], sums: changes.map(toSum) });
+    if (this.#queued.size === 0) setImmediate(() => void this.flush());
+    merge(this.#queued, { layout, ids: id === undefined ? [] : [id], sums: changes.map(toSum) });
   }
 
   /** Returns whether a settlement of a subject was not sent yet. */
-  hasPending(subject: string): boolean {
-    return this.#pending.has(subject);
+  hasQueued(subject: string): boolean {
+    return this.#queued.has(subject);
   }
 
   /** Sends the settlements that were added. */
   async flush(): Promise<void> {
-    if (this.#pending.size === 0) return;
-    const settlements = Array.from(this.#pending.values());
-    this.#pending = new Map();
+    if (this.#queued.size === 0) return;
+    const settlements = Array.from(this.#queued.values());
+    this.#queued = new Map();
     const onResult: OnResult = (settlement, result) => {
       if (result === undefined) this.#keepUnsent(settlement);
     };
@@ -128,15 +139,15 @@ export class Settlements {
     const unsent = Array.from(this.#unsent.values());
     for (let start = 0; start < unsent.length; start += BATCH) {
       const batch = unsent.slice(start, start + BATCH);
-      let refused = 0;
+      let stillUnsent = 0;
       const onResult: OnResult = (settlement, result) => {
         if (result !== undefined) return;
-        refused++;
+        stillUnsent++;
         this.#keepUnsent(settlement);
       };
       for (const { layout } of batch) this.#unsent.delete(layout.subject.name);
       await Promise.all(batch.map((settlement) => this.send(settlement, onResult, BACKGROUND_MS)));
-      if (refused === batch.length) return;
+      if (stillUnsent === batch.length) return;
     }
   }
 
@@ -164,19 +175,20 @@ export class Settlements {
     deadlineMs?: number,
   ): Promise<void> {
     // A command that fails has its result later, when its effect is known or certainly unknown.
-    const late = (one: Late<readonly WindowStatus[]>) => onResult(settlement, this.#resultOf(one));
-    await this.#settle(settlement, { deadlineMs, late }).then(
+    const onOutcome = (outcome: FailedCallOutcome<readonly WindowStatus[]>) =>
+      onResult(settlement, this.#resultOf(outcome));
+    await this.#settle(settlement, { deadlineMs, onOutcome }).then(
       (settled) => onResult(settlement, settled),
       () => {}, // its result is late
     );
   }
 
   /** Returns the result of a settlement that failed. */
-  #resultOf(late: Late<readonly WindowStatus[]>): SettleResult {
-    if (late.state === "answered") return late.answer;
-    if (late.state === "unknown") return "unknown";
-    if (late.state === "unsent") return undefined;
-    const { cause } = late;
+  #resultOf(outcome: FailedCallOutcome<readonly WindowStatus[]>): SettleResult {
+    if (outcome.state === "replied") return outcome.reply;
+    if (outcome.state === "unknown") return "unknown";
+    if (outcome.state === "unsent") return undefined;
+    const { cause } = outcome;
     if (!isReply(cause) || TEMPORARY_ERRORS.test(String(cause))) return undefined;
     this.#onUnfreed();
     this.#client.warn(`Redis refuses a settlement (${firstLine(cause)}): it is dropped`);
@@ -262,12 +274,12 @@ function merge(all: Map<string, SubjectSettlement>, added: SubjectSettlement): v
   }
 }
 
-/** Reads the answer of {@link SETTLE}. */
-function readSettled(answer: unknown, { sums }: SubjectSettlement): readonly WindowStatus[] {
-  const isSound = Array.isArray(answer) && answer.length === 1 + 2 * sums.length &&
-    answer.every((value) => typeof value === "number");
+/** Reads the reply of {@link SETTLE_LIMITS}. */
+function readSettled(reply: unknown, { sums }: SubjectSettlement): readonly WindowStatus[] {
+  const isSound = Array.isArray(reply) && reply.length === 1 + 2 * sums.length &&
+    reply.every((value) => typeof value === "number");
   if (!isSound) throw new Error("no settlement");
-  const [now = 0, ...counts]: number[] = answer;
+  const [now = 0, ...counts]: number[] = reply;
   return sums.map((_, index) => {
     const used = itemAt(counts, 2 * index);
     const ends = itemAt(counts, 2 * index + 1);

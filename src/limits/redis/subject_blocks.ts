@@ -6,10 +6,10 @@
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
-import type { Late } from "../../storage/redis_command.ts";
+import type { FailedCallOutcome } from "../../storage/redis_command.ts";
 import { Block } from "./block.ts";
 import type { KnownWindows } from "./known_windows.ts";
-import { isOfCalls, type WindowedLimit } from "../limit_kinds.ts";
+import { isOfCalls, type WindowedLimit } from "../../config/limit_kinds.ts";
 import { type Amounts, type LimitStatus, unitOf } from "../limiter.ts";
 import {
   type CountedLimit,
@@ -183,7 +183,7 @@ export class SubjectBlocks {
     }
   }
 
-  /** Returns the refusal if too little of a limit remains, by the last answer of Redis. */
+  /** Returns the refusal if too little of a limit remains, by the last reply of Redis. */
   #refusalOf({ rooms }: WantedAmounts): SubjectVerdict | undefined {
     if (this.layout.isObserved) return undefined;
     const now = this.#parts.clock.monotonic();
@@ -245,7 +245,7 @@ export class SubjectBlocks {
     const { layout } = this;
     const { clock, acquireCommand, settlements, known, gateways } = this.#parts;
     // Returned amounts must arrive before Redis computes the remaining amount.
-    if (settlements.hasPending(layout.subject.name)) void settlements.flush();
+    if (settlements.hasQueued(layout.subject.name)) void settlements.flush();
     const askedAt = clock.monotonic();
     const wanted = this.#blocks.map((block, index) => {
       return block.want(
@@ -260,15 +260,20 @@ export class SubjectBlocks {
         if (!isAdmitted) return 0;
         return layout.isObserved ? most : Math.max(0, Math.min(most, limit - used));
       });
-    const late = (one: Late<SubjectVerdict>) => {
-      if (one.state !== "answered" || !one.answer.isAdmitted) return;
-      settlements.add(layout, undefined, toUndoing(layout, one.answer, reservedIn(one.answer)));
+    const onOutcome = (outcome: FailedCallOutcome<SubjectVerdict>) => {
+      if (outcome.state !== "replied" || !outcome.reply.isAdmitted) return;
+      settlements.add(
+        layout,
+        undefined,
+        toUndoing(layout, outcome.reply, reservedIn(outcome.reply)),
+      );
     };
+    // Ask for the most, and be content with the least.
     const amounts = wanted.map(({ most }) => most);
     const rooms = wanted.map(({ least }) => least);
     const verdict = await acquireCommand(
       { layout, id: NO_SLOT, countsRequests: true, amounts, rooms },
-      { late },
+      { onOutcome },
     );
     const reserved = reservedIn(verdict);
     known.learn(layout, verdict, reserved);

@@ -4,24 +4,24 @@
  *
  * | state      | reached by                              | next                             |
  * | ---------- | --------------------------------------- | -------------------------------- |
- * | unanswered | `ask`, if Redis failed                  | local, or the call is refused    |
- * | admitted   | a verdict of Redis or of blocks         | settled or undone                |
- * | refused    | a verdict of Redis or of blocks         | none                             |
- * | local      | `decideLocally`, if it was unanswered   | synced to Redis when it answers  |
+ * | undecided  | Redis failed, or was not asked          | local, or the call is refused    |
+ * | decided    | a verdict of Redis or of blocks         | settled or undone, if it admits  |
+ * | local      | `decideLocally`, if it was undecided    | synced to Redis when it answers  |
  *
- * The answer for an unanswered subject can still arrive. If it admits the exchange, its amounts are
+ * The reply for an undecided subject can still arrive. If it admits the exchange, its amounts are
  * returned to Redis. If the effect in Redis is unknown, the local reservation is waived, so that
  * nothing is counted twice.
  *
  * @module
  */
 import type { RedisClient } from "../../storage/redis_client.ts";
-import { awaitLate, type Late } from "../../storage/redis_command.ts";
+import { awaitOutcome, type FailedCallOutcome } from "../../storage/redis_command.ts";
 import {
   type Amounts,
   isCountedByFirstLease,
   type LimitStatus,
   type LimitSubject,
+  needsSlot,
   type Reservation,
 } from "../limiter.ts";
 import type { AcquireCommand, SubjectVerdict } from "./acquire.ts";
@@ -72,20 +72,20 @@ export class SubjectLeases {
 
   /**
    * Acquires a lease of one subject from Redis, directly or by reserving its next blocks there. The
-   * lease is unanswered if Redis failed, or if local decisions stay local. Does not reject.
+   * lease is undecided if Redis failed, or if local decisions stay local. Does not reject.
    */
   async acquireFromRedis(subject: LimitSubject, reservation: Reservation): Promise<SubjectLease> {
     const { settlements, known, pool } = this.#parts;
     const layout = layoutOf(subject);
-    if (settlements.hasPending(subject.name)) void settlements.flush();
+    if (settlements.hasQueued(subject.name)) void settlements.flush();
     const isLocal = known.find(subject.name)?.isLocal === true;
     const staysLocal = isLocal && this.#parts.membership.waitsForOthers;
     // Local decisions must be synced before Redis decides again.
     if (isLocal && !staysLocal) void sync(this.#parts);
     const blocks = !staysLocal && pool.usesBlocks(layout) ? pool.getOrAdd(layout) : undefined;
-    const needsSlot = layout.concurrency !== undefined &&
-      !isCountedByFirstLease(subject, reservation);
-    const id = needsSlot ? `${this.#parts.id}-${++this.#acquired}` : undefined;
+    const id = needsSlot(subject, reservation)
+      ? `${this.#parts.id}-${++this.#acquired}`
+      : undefined;
     const wanted = toWanted(layout, reservation);
     const lease = new SubjectLease(this.#parts, { layout, id, wanted, blocks });
     if (!staysLocal) await lease.ask(reservation);
@@ -106,7 +106,8 @@ function syncIfUp(parts: LeaseParts): void {
   if (parts.client.health.isUp) void sync(parts);
 }
 
-interface SubjectRequest {
+/** A subject, and the amounts that an exchange acquires of its limits. */
+interface AskedSubject {
   readonly layout: SubjectLayout;
   /** Id of the exchange, if it needs a concurrency slot. */
   readonly id?: string | undefined;
@@ -116,25 +117,38 @@ interface SubjectRequest {
   readonly verdict?: SubjectVerdict;
 }
 
-/** Lease of one subject, in one of the states above. */
+/** States of a lease, see above. */
+type LeaseState =
+  | { readonly name: "undecided" }
+  | { readonly name: "decided"; readonly verdict: SubjectVerdict }
+  | { readonly name: "local"; readonly local: LocalLease };
+
+/** Lease of one subject. */
 export class SubjectLease {
   readonly layout: SubjectLayout;
   readonly #parts: LeaseParts;
-  readonly #request: SubjectRequest;
-  #verdict: SubjectVerdict | undefined;
-  #local: LocalLease | undefined;
+  readonly #asked: AskedSubject;
+  #state: LeaseState = { name: "undecided" };
   /** True if Redis can have counted it although the command failed. */
   #mayBeCounted = false;
+  /** True if Redis has admitted it too late, and counts its slot, if it needs one. */
+  #hasLateSlot = false;
+  /** True once the exchange is over, or was refused. */
+  #isOver = false;
 
-  constructor(parts: LeaseParts, request: SubjectRequest) {
+  constructor(parts: LeaseParts, asked: AskedSubject) {
     this.#parts = parts;
-    this.layout = request.layout;
-    this.#request = request;
-    this.#verdict = request.verdict;
+    this.layout = asked.layout;
+    this.#asked = asked;
+    if (asked.verdict !== undefined) this.#state = { name: "decided", verdict: asked.verdict };
   }
 
-  /** False if Redis failed. */
-  get isAnswered(): boolean {
+  get #verdict(): SubjectVerdict | undefined {
+    return this.#state.name === "decided" ? this.#state.verdict : undefined;
+  }
+
+  /** False if Redis failed, or was not asked. */
+  get hasVerdict(): boolean {
     return this.#verdict !== undefined;
   }
 
@@ -149,57 +163,77 @@ export class SubjectLease {
 
   /** Asks Redis, or uses the next blocks. Does not reject. */
   async ask(reservation: Reservation): Promise<void> {
-    const { layout, blocks, wanted } = this.#request;
+    const { layout, blocks, wanted } = this.#asked;
     try {
-      const verdict = await (blocks?.useNext(wanted) ?? this.#askRedis(reservation));
+      const verdict =
+        await (blocks === undefined ? this.#askRedis(reservation) : blocks.useNext(wanted));
       this.#parts.exhausted.forget(verdict, layout, reservation);
-      this.#verdict = verdict;
+      this.#state = { name: "decided", verdict };
     } catch (error) {
-      // A block that arrives too late is returned to Redis by other code.
-      if (blocks !== undefined) awaitLate(error, () => {}, (late) => this.#waiveIfUnknown(late));
+      // `SubjectBlocks.#reserve` returns a block that arrives too late.
+      if (blocks !== undefined) {
+        awaitOutcome(error, () => {}, (outcome) => this.#waiveIfUnknown(outcome));
+      }
     }
   }
 
   /** Counts the admitted exchange locally after Redis failed. */
   decideLocally(reservation: Reservation): void {
-    const { local, open } = this.#parts;
-    const { id } = this.#request;
-    this.#local = local.count(this.layout, this.statuses, reservation);
-    if (this.#mayBeCounted) this.#local.waive();
+    const { open } = this.#parts;
+    const { id } = this.#asked;
+    const local = this.#parts.local.count(this.layout, this.statuses, reservation);
+    if (this.#mayBeCounted) local.waive();
+    this.#state = { name: "local", local };
     if (id !== undefined) open.add(this.layout, id);
   }
 
   /** Ends an exchange that was admitted. @param isUndone True if there was no call after all */
   release(used: Amounts, isUndone: boolean): void {
-    const { open, settlements, known } = this.#parts;
-    const { layout, id, blocks, wanted } = this.#request;
+    this.#isOver = true;
+    const state = this.#state;
+    switch (state.name) {
+      case "undecided":
+        throw new Error("Cannot settle: nothing was decided");
+      case "local":
+        return this.#releaseLocally(state.local, used, isUndone);
+      case "decided":
+        return isUndone ? this.undo() : this.#settle(state.verdict, used);
+    }
+  }
+
+  #settle(verdict: SubjectVerdict, used: Amounts): void {
+    const { layout, id, blocks, wanted } = this.#asked;
     const reserved = wanted.amounts;
-    const local = this.#local;
-    const verdict = this.#verdict;
-    if (isUndone && local === undefined) return this.undo();
-    if (blocks !== undefined && verdict !== undefined) {
-      return blocks.settle(verdict, reserved, used);
-    }
+    if (blocks !== undefined) return blocks.settle(verdict, reserved, used);
+    const { open, settlements, known } = this.#parts;
     if (id !== undefined) open.delete(layout, id);
-    if (local !== undefined) {
-      local.release(used, isUndone);
-      if (id !== undefined) settlements.add(layout, id, []);
-      return syncIfUp(this.#parts);
-    }
-    if (verdict === undefined) throw new Error("Cannot settle: nothing was decided");
     const changes = toCorrections(layout, { ends: verdict.ends, reserved }, used);
     known.correct(layout, changes);
     if (id !== undefined || changes.length > 0) settlements.add(layout, id, changes);
   }
 
+  #releaseLocally(local: LocalLease, used: Amounts, isUndone: boolean): void {
+    const { open, settlements } = this.#parts;
+    const { layout, id } = this.#asked;
+    if (id !== undefined) open.delete(layout, id);
+    local.release(used, isUndone);
+    if (id !== undefined) settlements.add(layout, id, []);
+    syncIfUp(this.#parts);
+  }
+
   /** Returns all amounts of an exchange that was refused, or that made no call. */
   undo(): void {
-    const { layout, id, blocks, wanted } = this.#request;
+    this.#isOver = true;
+    const { open, settlements, known } = this.#parts;
+    const { layout, id, blocks, wanted } = this.#asked;
     const reserved = wanted.amounts;
     const verdict = this.#verdict;
+    if (this.#hasLateSlot && id !== undefined) {
+      open.delete(layout, id);
+      settlements.add(layout, id, []);
+    }
     if (verdict?.isAdmitted !== true) return;
     if (blocks !== undefined) return blocks.undo(verdict, reserved);
-    const { open, settlements, known } = this.#parts;
     if (id !== undefined) open.delete(layout, id);
     const changes = toUndoing(layout, verdict, reserved);
     known.correct(layout, changes);
@@ -208,10 +242,12 @@ export class SubjectLease {
 
   async #askRedis(reservation: Reservation): Promise<SubjectVerdict> {
     const { acquireCommand, known, open } = this.#parts;
-    const { layout, id, wanted } = this.#request;
+    const { layout, id, wanted } = this.#asked;
     const countsRequests = !isCountedByFirstLease(layout.subject, reservation);
     const request = { layout, id: id ?? NO_SLOT, countsRequests, ...wanted };
-    const verdict = await acquireCommand(request, { late: (late) => this.#answeredLate(late) });
+    const verdict = await acquireCommand(request, {
+      onOutcome: (outcome) => this.#onOutcome(outcome),
+    });
     known.learn(layout, verdict, wanted.amounts);
     if (id !== undefined && verdict.isAdmitted) open.add(layout, id);
     return verdict;
@@ -219,26 +255,24 @@ export class SubjectLease {
 
   /**
    * Returns the amounts that Redis admitted too late. The local decision counts instead. A
-   * concurrency slot stays in use while the exchange is open.
+   * concurrency slot stays in use until the exchange is over, also before that decision: other
+   * subjects can still be asked.
    */
-  #answeredLate(late: Late<SubjectVerdict>): void {
-    this.#waiveIfUnknown(late);
-    if (late.state !== "answered" || !late.answer.isAdmitted) return;
+  #onOutcome(outcome: FailedCallOutcome<SubjectVerdict>): void {
+    this.#waiveIfUnknown(outcome);
+    if (outcome.state !== "replied" || !outcome.reply.isAdmitted) return;
     const { open, settlements } = this.#parts;
-    const { layout, id, wanted } = this.#request;
-    const isOver = id !== undefined && !open.has(layout, id);
-    if (isOver) open.delete(layout, id);
-    settlements.add(
-      layout,
-      isOver ? id : undefined,
-      toUndoing(layout, late.answer, wanted.amounts),
-    );
+    const { layout, id, wanted } = this.#asked;
+    const ended = this.#isOver ? id : undefined;
+    if (ended !== undefined) open.delete(layout, ended);
+    else this.#hasLateSlot = true;
+    settlements.add(layout, ended, toUndoing(layout, outcome.reply, wanted.amounts));
   }
 
   /** Waives the local reservation if the effect in Redis is unknown. */
-  #waiveIfUnknown({ state }: Late<unknown>): void {
+  #waiveIfUnknown({ state }: FailedCallOutcome<unknown>): void {
     if (state !== "unknown") return;
     this.#mayBeCounted = true;
-    this.#local?.waive();
+    if (this.#state.name === "local") this.#state.local.waive();
   }
 }

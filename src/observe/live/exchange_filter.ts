@@ -7,7 +7,7 @@
 import { type Dimension, DIMENSIONS } from "../../config/dimensions.ts";
 import { parseDuration } from "../../config/units.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
-import { concernOf } from "../../errors/outcomes.ts";
+import { concernOf, type EndFacts } from "../../errors/outcomes.ts";
 
 /**
  * Reads a duration of a filter.
@@ -77,6 +77,7 @@ export interface FilteredExchange extends
     | "id"
     | "keyId"
     | "keyName"
+    | "usesHeldKey"
     | "team"
     | "attribution"
     | "provider"
@@ -93,10 +94,10 @@ export interface FilteredExchange extends
   > {}
 
 /**
- * Returns the kind of an exchange's end. A provider's 4xx is the caller's concern, as is a refusal
- * by the gateway.
+ * Returns the kind of an exchange's end. A provider's 4xx is mostly the caller's concern, as is a
+ * refusal by the gateway.
  */
-export function endKindOf(end: Pick<ExchangeRecord, "outcome" | "status">): EndKind {
+export function endKindOf(end: EndFacts): EndKind {
   if (end.outcome === "client_closed") return "cancelled";
   const concern = concernOf(end);
   if (concern === "operator") return "errors";

@@ -27,17 +27,17 @@ export class AttributionMetrics {
     const labels = ["dimension", "value"];
     this.#exchanges = registry.counter({
       name: "sallyport_attributed_exchanges_total",
-      help: "Settled exchanges by a value of attribution",
+      help: "Exchanges that have ended, by a value of attribution",
       labels: [...labels, "concern"],
     });
     this.#tokens = registry.counter({
       name: "sallyport_attributed_tokens_total",
-      help: "Tokens by a value of attribution, estimated ones included",
+      help: "Tokens by a value of attribution, with estimated ones",
       labels,
     });
     this.#cost = registry.counter({
       name: "sallyport_attributed_cost_total",
-      help: "Cost by a value of attribution, estimated tokens included, for models with a price",
+      help: "Cost by a value of attribution, with estimated tokens, for models that have a price",
       labels: [...labels, "currency"],
     });
   }

@@ -42,22 +42,21 @@ export class CostMetrics {
   constructor(registry: MetricRegistry) {
     this.#amounts = registry.counter({
       name: "sallyport_billed_total",
-      help:
-        "Tokens, calls, characters and milliseconds by billing class, estimated ones included, " +
-        "if any costs are known",
+      help: "Amounts by billing class: tokens, calls, characters or milliseconds, with estimated " +
+        "ones. Counted if the configuration has prices or statesCost",
       labels: LABELS,
     });
     this.#costs = registry.counter({
       name: "sallyport_cost_total",
-      help:
-        "Cost by billing class, estimated tokens included; stated is a cost that the provider " +
-        "states",
+      help: "Cost by billing class, with estimated tokens. The class stated is a cost that the " +
+        "provider states",
       labels: [...LABELS, "currency"],
     });
     this.#unpriced = registry.counter({
       name: "sallyport_unpriced_total",
-      help: "Tokens, calls, characters and milliseconds without a price, by billing class, " +
-        "if any costs are known",
+      help:
+        "Amounts without a price by billing class: tokens, calls, characters or milliseconds. " +
+        "Counted if the configuration has prices or statesCost",
       labels: LABELS,
     });
   }

@@ -126,7 +126,7 @@ function createTimes(registry: MetricRegistry): Resolve<TimeSeries> {
     TOKEN_TIME_BOUNDS,
   );
   const inferenceHelp =
-    "Time from the call of a model to the last byte of its answer, repeated calls included";
+    "Time from the call of a model to the last byte of its answer, including failed calls before it";
   const inference = histogram(
     "client_inference_duration_seconds",
     inferenceHelp,

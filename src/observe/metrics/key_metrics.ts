@@ -41,23 +41,23 @@ export class KeyMetrics {
   constructor(registry: MetricRegistry) {
     const counter = (name: string, help: string, ...labels: string[]) =>
       registry.counter({ name: `sallyport_key_${name}_total`, help, labels: ["key", ...labels] });
-    const exchanges = counter("exchanges", "Settled exchanges of a gateway key", "concern");
+    const exchanges = counter("exchanges", "Exchanges of a gateway key that have ended", "concern");
     this.#refused = counter(
       "limits_refused",
       "Exchanges of a gateway key that a limit refused",
       "limit",
     );
-    const tokens = counter("tokens", "Tokens of a gateway key as providers stated them", "type");
+    const tokens = counter("tokens", "Tokens of a gateway key that providers stated", "type");
     const estimated = counter(
       "estimated_tokens",
-      "Tokens of a gateway key as the gateway estimated them",
+      "Tokens of a gateway key that the gateway estimated",
     );
     const costHelp =
-      "Cost of a gateway key's tokens, estimated ones included, for models that have a price";
+      "Cost of the calls of a gateway key, with estimated tokens, for models that have a price";
     this.#cost = counter("cost", costHelp, "currency");
     registry.read({
       name: "sallyport_key_info",
-      help: "Names of the gateway keys with metrics; always 1",
+      help: "Always 1. The labels have the name and the team of each gateway key with metrics",
       type: "gauge",
       aggregation: "max",
       labels: ["key", "name", "team"],

@@ -164,13 +164,13 @@ function createInstruments(registry: MetricRegistry) {
   const ofRetries = ["provider", "operation", "cause"];
   const ofBytes = ["provider", "operation", "direction"];
   const durationHelp = "Time from a request's first header to the last byte of its answer";
-  const overheadHelp = "The gateway's own time until the answer began";
+  const overheadHelp = "Time that the gateway itself needed until the answer began";
   const firstByteHelp = "Time from a request's first header until the provider's answer began";
-  const upstreamHelp = "Results of each exchange's last upstream call";
-  const retriesHelp = "Upstream calls that were repeated";
+  const upstreamHelp = "The last call to the provider of each exchange, by its result";
+  const retriesHelp = "Calls to a provider that failed and were made again";
   const observedHelp = "Exchanges that a limit in observe mode would have refused";
   return {
-    exchanges: counter("exchanges_total", "Settled exchanges", ...ofExchanges),
+    exchanges: counter("exchanges_total", "Exchanges that have ended", ...ofExchanges),
     duration: histogram("exchange_duration_seconds", durationHelp, DURATION_BOUNDS, ...ofTimes),
     overhead: histogram(
       "overhead_seconds",
@@ -245,20 +245,20 @@ function resultOf({ code, outcome, status }: ExchangeRecord): string {
 function createTokenMetrics(registry: MetricRegistry) {
   const unmetered = registry.counter({
     name: "sallyport_unmetered_exchanges_total",
-    help: "Answers with status 200 of operations that cost tokens, in which the provider stated " +
-      "no usage",
+    help: "Complete answers of operations that cost tokens, in which the provider did not state " +
+      "the tokens",
     labels: ["provider", "operation"],
   });
   const tokens = registry.counter({
     name: "sallyport_tokens_total",
     help:
-      "Tokens as providers stated them; cached ones are part of the input, reasoning of the output",
+      "Tokens that providers stated. The type input includes cached, and output includes reasoning",
     labels: ["provider", "operation", "model", "type"],
   });
   const estimated = registry.counter({
     name: "sallyport_estimated_tokens_total",
-    help: "Tokens as the gateway estimated them for calls whose usage was not stated, or not to " +
-      "its end",
+    help: "Tokens that the gateway estimated, because the provider did not state the tokens of " +
+      "the call, or not all of them",
     labels: ["provider", "operation", "model"],
   });
   return (provider: string, operation: string, model: string) => ({

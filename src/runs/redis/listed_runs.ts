@@ -46,9 +46,9 @@ function chainOf(run: ReadRun, runs: ReadonlyMap<string, ReadRun>): ReadRun[] {
   return chain;
 }
 
-/** Reads the answer of the script that lists runs. @throws {Error} For another answer */
-export function readStatuses(answer: unknown, keyId: string): readonly RunStatus[] {
-  const texts = Array.isArray(answer) ? answer.map(String) : [];
+/** Reads the reply of the script that lists runs. @throws {Error} For another reply */
+export function readStatuses(reply: unknown, keyId: string): readonly RunStatus[] {
+  const texts = Array.isArray(reply) ? reply.map(String) : [];
   const end = texts.indexOf("");
   if (end < 0 || end % 3 !== 0) throw new Error("no list of runs");
   const runs = new Map<string, ReadRun>();

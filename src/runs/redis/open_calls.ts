@@ -41,6 +41,8 @@ export class OpenCalls {
   readonly #clock: Clock;
   readonly #watch: RedisCommand<AskedCalls, ReadonlySet<string>>;
   readonly #calls = new Map<string, Set<OpenCall>>();
+  /** Calls that were stopped, and have not ended yet. */
+  readonly #stopped = new WeakSet<OpenCall>();
   #asked = 0;
   #cancel: (() => void) | undefined;
 
@@ -84,8 +86,11 @@ export class OpenCalls {
       const asked = { keyId, calls, runs: runsOf(calls), isRenewal };
       const stopped = await this.#watch(asked).catch(() => undefined); // it is asked again
       if (stopped === undefined || stopped.size === 0) return;
-      for (const { counted, onStopped } of calls) {
-        if (counted.some(({ id }) => stopped.has(id))) onStopped();
+      for (const call of calls) {
+        const isNew = !this.#stopped.has(call) && call.counted.some(({ id }) => stopped.has(id));
+        if (!isNew) continue;
+        this.#stopped.add(call);
+        call.onStopped();
       }
     }));
   }
@@ -112,7 +117,7 @@ function toCall({ keyId, calls, runs, isRenewal }: AskedCalls): WatchCall {
   };
 }
 
-function readStopped(answer: unknown, { runs }: AskedCalls): ReadonlySet<string> {
-  if (!Array.isArray(answer) || answer.length !== runs.size) throw new Error("no states of runs");
-  return new Set([...runs.keys()].filter((_, index) => answer[index] === 1));
+function readStopped(reply: unknown, { runs }: AskedCalls): ReadonlySet<string> {
+  if (!Array.isArray(reply) || reply.length !== runs.size) throw new Error("no states of runs");
+  return new Set([...runs.keys()].filter((_, index) => reply[index] === 1));
 }

@@ -71,9 +71,9 @@ export class RunIndex {
   async list(limit: number): Promise<readonly string[]> {
     return await this.#client.ask(
       (redis) => redis.zrevrange(INDEX, 0, limit - 1),
-      (answer) => {
-        if (!Array.isArray(answer)) throw new Error("no list of keys");
-        return answer.map(String);
+      (reply) => {
+        if (!Array.isArray(reply)) throw new Error("no list of keys");
+        return reply.map(String);
       },
     );
   }

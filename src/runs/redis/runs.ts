@@ -9,10 +9,11 @@
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
-import type { Late, RedisCommand } from "../../storage/redis_command.ts";
+import type { FailedCallOutcome, RedisCommand } from "../../storage/redis_command.ts";
 import type { CountedRun } from "../memory_runs.ts";
 import {
   type RefusedRun,
+  type RunBounds,
   type RunCall,
   type RunCorrection,
   type RunLease,
@@ -30,7 +31,7 @@ import {
   CORRECT,
   LIST,
   NO_LIMIT,
-  SETTLE,
+  SETTLE_RUNS,
   STOP,
   toRunKeys,
 } from "./scripts.ts";
@@ -80,10 +81,11 @@ export class RedisRuns implements RunRegistry {
   #admitted = 0;
   readonly #unsent = new Set<() => void>();
 
-  constructor(client: RedisClient, clock: Clock) {
+  /** @param bounds Bounds of the active configuration. They can change */
+  constructor(client: RedisClient, clock: Clock, bounds: Pick<RunBounds, "idleMs">) {
     this.#admit = client.command({ script: ADMIT, write: toAdmitCall, read: readAdmitted });
     this.#settle = client.command({
-      script: SETTLE,
+      script: SETTLE_RUNS,
       write: ({ keyId, name, ...rest }) => ({ ...toRunKeys(keyId), open: name, ...rest }),
       read: () => undefined,
       deadlineMs: BACKGROUND_MS,
@@ -96,13 +98,13 @@ export class RedisRuns implements RunRegistry {
     });
     this.#stop = client.command({
       script: STOP,
-      write: ({ keyId, id }) => ({ ...toRunKeys(keyId), id }),
-      read: (answer) => answer === 1,
+      write: ({ keyId, id }) => ({ ...toRunKeys(keyId), id, idleMs: bounds.idleMs }),
+      read: (reply) => reply === 1,
     });
     this.#list = client.command({
       script: LIST,
-      write: (keyId) => toRunKeys(keyId),
-      read: (answer, keyId) => readStatuses(answer, keyId),
+      write: (keyId) => ({ ...toRunKeys(keyId), idleMs: bounds.idleMs }),
+      read: (reply, keyId) => readStatuses(reply, keyId),
     });
     this.#open = new OpenCalls(client, clock);
     this.#index = new RunIndex(client, clock);
@@ -118,10 +120,10 @@ export class RedisRuns implements RunRegistry {
     const name = `${this.#id}-${++this.#admitted} ${run.id}`;
     const undo = (counted: readonly CountedRun[]) =>
       this.#end({ keyId, name, counted, spend: 0, isUndone: !reservation.isFree });
-    const late = (one: Late<Admitted | RefusedRun>) => {
-      if (one.state === "answered" && !("refusal" in one.answer)) undo(one.answer.counted);
+    const onOutcome = (outcome: FailedCallOutcome<Admitted | RefusedRun>) => {
+      if (outcome.state === "replied" && !("refusal" in outcome.reply)) undo(outcome.reply.counted);
     };
-    const admitted = await this.#admit({ call, name }, { late }).catch((cause) => {
+    const admitted = await this.#admit({ call, name }, { onOutcome }).catch((cause) => {
       throw new GatewayError("runs_unavailable", { cause });
     });
     if ("refusal" in admitted) throw toRunError(admitted, call);
@@ -142,7 +144,7 @@ export class RedisRuns implements RunRegistry {
   }
 
   correct(correction: RunCorrection): void {
-    this.#send((late) => this.#correct(correction, { late }));
+    this.#send((onOutcome) => this.#correct(correction, { onOutcome }));
   }
 
   async list(keyId: string | undefined, limit: number): Promise<readonly RunStatus[]> {
@@ -168,25 +170,27 @@ export class RedisRuns implements RunRegistry {
   }
 
   #end(settlement: Settlement): void {
-    this.#send((late) => this.#settle(settlement, { late }));
+    this.#send((onOutcome) => this.#settle(settlement, { onOutcome }));
   }
 
   /** Sends a command, again after an outage if it certainly had no effect. */
-  #send(call: (late: (one: Late<unknown>) => void) => Promise<unknown>): void {
+  #send(
+    call: (onOutcome: (outcome: FailedCallOutcome<unknown>) => void) => Promise<unknown>,
+  ): void {
     const send = (): void => {
-      const late = ({ state }: Late<unknown>) => {
+      const onOutcome = ({ state }: FailedCallOutcome<unknown>) => {
         if (state === "unsent" && this.#unsent.size < MAX_UNSENT) this.#unsent.add(send);
       };
-      call(late).catch(() => {}); // `late` has the outcome
+      call(onOutcome).catch(() => {}); // `onOutcome` gets the outcome
     };
     send();
   }
 }
 
 /** Awaits Redis. @throws {GatewayError} `runs_unavailable` */
-async function orUnavailable<Answer>(answer: Promise<Answer>): Promise<Answer> {
+async function orUnavailable<Answer>(reply: Promise<Answer>): Promise<Answer> {
   try {
-    return await answer;
+    return await reply;
   } catch (cause) {
     throw new GatewayError("runs_unavailable", { cause });
   }
@@ -194,6 +198,7 @@ async function orUnavailable<Answer>(answer: Promise<Answer>): Promise<Answer> {
 
 function toAdmitCall({ call, name }: Asked): AdmitCall {
   const { keyId, run: { id, parent = "", limits }, reservation, bounds, body } = call;
+  const { defaults = {} } = call;
   const { spend, unpriced, isFree, isStrict } = reservation;
   return {
     ...toRunKeys(keyId),
@@ -202,6 +207,8 @@ function toAdmitCall({ call, name }: Asked): AdmitCall {
     parent,
     budget: limits.budget ?? NO_LIMIT,
     calls: limits.calls ?? NO_LIMIT,
+    parentBudget: defaults.budget ?? NO_LIMIT,
+    parentCalls: defaults.calls ?? NO_LIMIT,
     spend,
     isUnpriced: unpriced !== undefined,
     isFree,
@@ -229,8 +236,8 @@ const REFUSALS: readonly string[] = [
 const isRefusal = (text: unknown): text is RunRefusal =>
   typeof text === "string" && REFUSALS.includes(text);
 
-function readAdmitted(answer: unknown): Admitted | RefusedRun {
-  const [first, second, ...rest]: unknown[] = Array.isArray(answer) ? answer : [];
+function readAdmitted(reply: unknown): Admitted | RefusedRun {
+  const [first, second, ...rest]: unknown[] = Array.isArray(reply) ? reply : [];
   if (isRefusal(first)) {
     const repeats = typeof rest[0] === "number" ? rest[0] : undefined;
     return { refusal: first, isAbove: second === 1, repeats };

@@ -63,33 +63,57 @@ local function above(run)
   end
   return ancestors
 end
+local function isRunStopped(run)
+  local isStopped = run.isStopped
+  for _, each in ipairs(above(run)) do isStopped = isStopped or each.isStopped end
+  return isStopped
+end
 `;
 
-/** Forgets idle runs, and defines functions of the parts below. */
+/**
+ * Forgets idle runs. Those below a stopped run that is not idle count as used, so that a stop is
+ * remembered for them as long as one of them calls.
+ */
 const FORGET_IDLE = `local function forget(unused)
   redis.call('HDEL', runsKey, unused)
   redis.call('ZREM', usedKey, unused)
 end
-local function narrow(one, other)
+local function keptWith(idle)
+  local chain, found = {idle}, read(idle)
+  for _, each in ipairs(found and above(found) or {}) do
+    local usedAt = each.isStopped and redis.call('ZSCORE', usedKey, each.id)
+    if usedAt and tonumber(usedAt) > now - idleMs then return chain end
+    chain[#chain + 1] = each.id
+  end
+  return {}
+end
+for _, idle in ipairs(redis.call('ZRANGEBYSCORE', usedKey, '-inf', now - idleMs)) do
+  local kept = keptWith(idle)
+  if #kept == 0 then forget(idle) end
+  for index, used in ipairs(kept) do redis.call('ZADD', usedKey, 'XX', now + index - 1, used) end
+end
+`;
+
+/** Defines functions of the parts below. */
+const LIMITS = `local function narrow(one, other)
   if one < 0 or other < 0 then return math.max(one, other) end
   return math.min(one, other)
 end
-local function create(name)
+local function create(name, budget, calls)
   return {
-    id = name, budget = ${NO_LIMIT}, calls = ${NO_LIMIT}, spent = 0, reserved = 0, called = 0,
+    id = name, budget = budget, calls = calls, spent = 0, reserved = 0, called = 0,
     openedAt = now, repeats = 0, isNew = true
   }
 end
-for _, idle in ipairs(redis.call('ZRANGEBYSCORE', usedKey, '-inf', now - idleMs)) do forget(idle) end
 `;
 
 /** Finds the run of a call and the runs above it, and refuses a parent that it cannot have. */
-const FIND_CHAIN = `local run = read(id) or create(id)
+const FIND_CHAIN = `local run = read(id) or create(id, ${NO_LIMIT}, ${NO_LIMIT})
 local ancestors, isJoining
 if parent ~= '' then
   if parent == id then return {'cycle', 0} end
   if run.parent and run.parent ~= parent then return {'parent', 0} end
-  local next = read(parent) or create(parent)
+  local next = read(parent) or create(parent, parentBudget, parentCalls)
   ancestors = above(next)
   for _, each in ipairs(ancestors) do if each.id == id then return {'cycle', 0} end end
   if #ancestors >= ${MAX_ANCESTORS} then return {'depth', 0} end
@@ -101,7 +125,10 @@ else
 end
 `;
 
-/** Makes room for new runs: those that were not used for the longest time are forgotten. */
+/**
+ * Makes room for new runs: those that were not used for the longest time are forgotten, and those
+ * below a stopped run last.
+ */
 const MAKE_ROOM = `local chain, isInChain, missing = {run}, {[id] = true}, run.isNew and 1 or 0
 for _, each in ipairs(ancestors) do
   chain[#chain + 1], isInChain[each.id] = each, true
@@ -110,17 +137,19 @@ end
 if #chain > ${MAX_ANCESTORS} + 1 then return {'depth', 0} end
 
 local surplus = missing > 0 and redis.call('HLEN', runsKey) + missing - maxPerKey or 0
-if surplus > 0 then
+for _, isBelowStopped in ipairs(surplus > 0 and {false, true} or {}) do
   for _, unused in ipairs(redis.call('ZRANGEBYSCORE', usedKey, '-inf', now - ${MIN_UNUSED_MS})) do
+    if surplus <= 0 then break end
     local found = read(unused)
-    if not isInChain[unused] and not (found and found.isStopped) then
+    local isKept = isInChain[unused] or (found and found.isStopped)
+    local isBelow = found ~= nil and isRunStopped(found)
+    if not isKept and isBelow == isBelowStopped then
       forget(unused)
       surplus = surplus - 1
-      if surplus == 0 then break end
     end
   end
-  if surplus > 0 then return {'full', 0} end
 end
+if surplus > 0 then return {'full', 0} end
 `;
 
 /** Counts the body of a call in its own run. A retry changes nothing. */
@@ -180,6 +209,9 @@ export interface AdmitCall extends RunKeys {
   readonly budget: number;
   /** {@link NO_LIMIT} for none. */
   readonly calls: number;
+  /** Limits of a parent that is opened with the call. */
+  readonly parentBudget: number;
+  readonly parentCalls: number;
   readonly spend: number;
   readonly isUnpriced: boolean;
   readonly isFree: boolean;
@@ -196,7 +228,7 @@ export interface AdmitCall extends RunKeys {
 }
 
 /**
- * Answer: the refusal, 1 if a run above refuses, and the repeats of the body if they are the reason;
+ * Reply: the refusal, 1 if a run above refuses, and the repeats of the body if they are the reason;
  * or an empty text and the repeats, followed by the id of each run of the chain and the money that
  * is reserved there.
  */
@@ -209,6 +241,8 @@ export const ADMIT: RedisScript<AdmitCall> = defineScript(
     parent: "text",
     budget: "number",
     calls: "number",
+    parentBudget: "number",
+    parentCalls: "number",
     spend: "number",
     isUnpriced: "flag",
     isFree: "flag",
@@ -221,7 +255,7 @@ export const ADMIT: RedisScript<AdmitCall> = defineScript(
     mostRepeats: "number",
   },
   () =>
-    `${NOW}${RUN}${FORGET_IDLE}${FIND_CHAIN}${MAKE_ROOM}${COUNT_BODY}${DECIDE}
+    `${NOW}${RUN}${FORGET_IDLE}${LIMITS}${FIND_CHAIN}${MAKE_ROOM}${COUNT_BODY}${DECIDE}
 local refused = refusal()
 local reply = refused or {'', repeats}
 for index, each in ipairs(chain) do
@@ -238,6 +272,7 @@ end
 redis.call('PEXPIRE', runsKey, idleMs)
 redis.call('PEXPIRE', usedKey, idleMs)
 if not refused then
+  redis.call('ZREMRANGEBYSCORE', openKey, '-inf', now - 1)
   redis.call('ZADD', openKey, now + openMs, open)
   redis.call('PEXPIRE', openKey, openMs)
 end
@@ -252,8 +287,8 @@ export interface SettleCall extends Omit<RunKeys, "usedKey"> {
   readonly counted: readonly { readonly id: string; readonly reserved: number }[];
 }
 
-/** Answer: 1. */
-export const SETTLE: RedisScript<SettleCall> = defineScript(
+/** Reply: 1. */
+export const SETTLE_RUNS: RedisScript<SettleCall> = defineScript(
   "sallyportRunSettle",
   {
     runsKey: "key",
@@ -284,7 +319,7 @@ export interface CorrectCall extends Pick<RunKeys, "runsKey"> {
   readonly change: number;
 }
 
-/** Answer: 1. */
+/** Reply: 1. */
 export const CORRECT: RedisScript<CorrectCall> = defineScript(
   "sallyportRunCorrect",
   { runsKey: "key", id: "text", change: "number" },
@@ -304,18 +339,24 @@ return 1`,
 /** Stops a run. */
 export interface StopCall extends Omit<RunKeys, "openKey"> {
   readonly id: string;
+  /** Time after its last use until a run is forgotten. Milliseconds. */
+  readonly idleMs: number;
 }
 
-/** Answer: 1; 0 if there is no such run. */
+/** Reply: 1; 0 if there is no such run. */
 export const STOP: RedisScript<StopCall> = defineScript(
   "sallyportRunStop",
-  { runsKey: "key", usedKey: "key", id: "text" },
+  { runsKey: "key", usedKey: "key", id: "text", idleMs: "number" },
   () =>
-    `${RUN}
+    `${NOW}${RUN}${FORGET_IDLE}
 local run = read(id)
 if not run then return 0 end
 run.isStopped = true
 write(run)
+redis.call('ZADD', usedKey, now, id)
+for index, each in ipairs(above(run)) do redis.call('ZADD', usedKey, now + index, each.id) end
+redis.call('PEXPIRE', runsKey, idleMs)
+redis.call('PEXPIRE', usedKey, idleMs)
 return 1`,
 );
 
@@ -332,7 +373,10 @@ export interface WatchCall extends RunKeys {
   readonly runs: readonly { readonly id: string; readonly below: number }[];
 }
 
-/** Answer: for each run, 1 if it was stopped. */
+/**
+ * Reply: for each run, 1 if it or a run above it was stopped. A run can have got a parent after the
+ * call began.
+ */
 export const WATCH: RedisScript<WatchCall> = defineScript(
   "sallyportRunWatch",
   {
@@ -352,7 +396,7 @@ ${each("open")}
 end
 ${each("runs")}
   local run = read(id)
-  reply[#reply + 1] = run and run.isStopped and 1 or 0
+  reply[#reply + 1] = run and isRunStopped(run) and 1 or 0
   if run and isRenewal then redis.call('ZADD', usedKey, 'XX', now + below, id) end
 end
 if isRenewal then
@@ -363,14 +407,17 @@ return reply`,
 );
 
 /** Lists runs. */
-export type ListCall = RunKeys;
+export interface ListCall extends RunKeys {
+  /** Time after its last use until a run is forgotten. Milliseconds. */
+  readonly idleMs: number;
+}
 
-/** Answer: id, run and last use of each run; then an empty text, and the names of the open calls. */
+/** Reply: id, run and last use of each run; then an empty text, and the names of the open calls. */
 export const LIST: RedisScript<ListCall> = defineScript(
   "sallyportRunList",
-  KEYS,
+  { ...KEYS, idleMs: "number" },
   () =>
-    `${NOW}
+    `${NOW}${RUN}${FORGET_IDLE}
 local reply = {}
 local used = redis.call('ZREVRANGE', usedKey, 0, -1, 'WITHSCORES')
 for index = 1, #used, 2 do

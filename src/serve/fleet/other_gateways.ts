@@ -21,7 +21,7 @@ import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 /** Delay for watchers of several gateways, because each publishes once a second. Milliseconds. */
 export const LAG_MS = 3000;
 /** The longest wait for gateways to answer a question, or to execute a command. Milliseconds. */
-export const ANSWER_MS = 3000;
+export const REPLY_MS = 3000;
 /** Interval between two checks for answers. Milliseconds. */
 export const LOOK_MS = 100;
 /** Time for which read records and traffic are cached. Milliseconds. */
@@ -234,7 +234,7 @@ async function awaitAnswers<Asked extends { readonly id: string }>(
   accept: (asked: Asked, answer: unknown) => boolean,
 ): Promise<void> {
   const unanswered = new Map(all.map((asked) => [asked.id, asked]));
-  const end = systemClock.monotonic() + ANSWER_MS;
+  const end = systemClock.monotonic() + REPLY_MS;
   while (unanswered.size > 0 && systemClock.monotonic() < end) {
     await pause(LOOK_MS);
     for await (const [id, answer] of store.take(kind, Array.from(unanswered.keys()))) {

@@ -35,12 +35,12 @@ import {
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { mergeMetrics } from "../../observe/metrics/metrics_text.ts";
 import {
-  ANSWER_MS,
   LAG_MS,
   LOOK_MS,
   type NamedPart,
   OtherGateways,
   pause,
+  REPLY_MS,
 } from "./other_gateways.ts";
 import type { FleetPublisher } from "./fleet_publisher.ts";
 import type { ThisGateway } from "./this_gateway.ts";
@@ -201,7 +201,7 @@ export class RedisFleet implements Fleet {
     isDrained: boolean,
   ): Promise<readonly DrainReport[]> {
     const doneStates = isDrained ? ["draining", "leaving"] : ["ready", "starting"];
-    const end = systemClock.monotonic() + ANSWER_MS;
+    const end = systemClock.monotonic() + REPLY_MS;
     while (true) {
       const { gateways } = await this.list();
       const reports = gateways.filter(({ id }) => ids.includes(id)).map(({ id, name, state }) => {

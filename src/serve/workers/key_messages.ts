@@ -14,17 +14,17 @@ export interface FoundKey {
 
 /**
  * A question for the keys with some digests, from a worker to its supervisor and from the
- * supervisor to the other workers; or an answer, in the order of the digests. Several workers
+ * supervisor to the other workers; or a reply, in the order of the digests. Several workers
  * answer a question: `isLast` marks the end.
  */
 export type KeyMessage =
-  | { readonly type: "findKeys"; readonly call: number; readonly digests: readonly string[] }
+  | { readonly type: "findKeys"; readonly question: number; readonly digests: readonly string[] }
   | {
     readonly type: "foundKeys";
-    readonly call: number;
+    readonly question: number;
     readonly found: readonly (FoundKey | null)[];
     readonly isLast: boolean;
   };
 
-/** The longest wait for an answer. Milliseconds. */
-export const ANSWER_MS = 500;
+/** The longest wait for a reply. Milliseconds. */
+export const REPLY_MS = 500;

@@ -21,7 +21,7 @@ export interface LimitQuestion {
   readonly mostTokens: number;
   readonly mostSpend: number;
   /** Name of the subject that the first lease of the exchange counts. */
-  readonly countedByFirstLease?: string | undefined;
+  readonly firstLeaseSubject?: string | undefined;
   /** True for a call that costs nothing. */
   readonly isFree?: boolean | undefined;
 }
@@ -52,8 +52,8 @@ export interface LimitBatch {
 }
 
 /**
- * Answers to the questions of one batch: the used amount and the time until the reset of each
+ * Replies to the questions of one batch: the used amount and the time until the reset of each
  * limit, in the order of the questions, of their subjects and of `limitsOf`. They describe the
  * state before the exchange, so that the worker reaches the same verdict.
  */
-export type LimitAnswers = readonly number[];
+export type LimitReplies = readonly number[];

@@ -5,20 +5,20 @@
  */
 import { Buffer } from "node:buffer";
 import type { SealedEntry, StoredRecording } from "../../durable/recording_store.ts";
-import type { RecordingAnswer, RecordingMessage } from "../../durable/recording_server.ts";
+import type { RecordingMessage, RecordingReply } from "../../durable/recording_server.ts";
 
 /** A value whose sealed bytes are in base64. */
 export type Packed<Value> = Value extends Uint8Array ? string
   : Value extends object ? { readonly [Name in keyof Value]: Packed<Value[Name]> }
   : Value;
 
-/** Messages of a worker, each with the number of its call. */
-export type RecordingCalls =
-  readonly (readonly [call: number, message: Packed<RecordingMessage>])[];
+/** Messages of a worker, each with the number of its question. */
+export type RecordingQuestions =
+  readonly (readonly [question: number, message: Packed<RecordingMessage>])[];
 
-/** Answers to calls of a worker; `null` to a message that failed. */
-export type RecordingAnswers =
-  readonly (readonly [call: number, answer: Packed<RecordingAnswer> | null])[];
+/** Replies to questions of a worker; `null` to a message that failed. */
+export type RecordingReplies =
+  readonly (readonly [question: number, reply: Packed<RecordingReply> | null])[];
 
 /** Converts a message to a form that can be sent to a process. */
 export function packMessage(message: RecordingMessage): Packed<RecordingMessage> {
@@ -30,9 +30,9 @@ export function unpackMessage(message: Packed<RecordingMessage>): RecordingMessa
   return message.type === "append" ? { ...message, entry: unpackEntry(message.entry) } : message;
 }
 
-/** Converts an answer to a form that can be sent to a process. */
-export function packAnswer(answer: RecordingAnswer): Packed<RecordingAnswer> {
-  const { found, part, recordings, ...rest } = answer;
+/** Converts a reply to a form that can be sent to a process. */
+export function packReply(reply: RecordingReply): Packed<RecordingReply> {
+  const { found, part, recordings, ...rest } = reply;
   return {
     ...rest,
     ...(found && { found: packRecording(found) }),
@@ -41,9 +41,9 @@ export function packAnswer(answer: RecordingAnswer): Packed<RecordingAnswer> {
   };
 }
 
-/** Converts the result of {@link packAnswer} to an answer. */
-export function unpackAnswer(answer: Packed<RecordingAnswer>): RecordingAnswer {
-  const { found, part, recordings, ...rest } = answer;
+/** Converts the result of {@link packReply} to a reply. */
+export function unpackReply(reply: Packed<RecordingReply>): RecordingReply {
+  const { found, part, recordings, ...rest } = reply;
   return {
     ...rest,
     ...(found && { found: unpackRecording(found) }),

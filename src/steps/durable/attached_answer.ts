@@ -5,7 +5,7 @@
  * @module
  */
 import type { Attachment } from "../../durable/attachment.ts";
-import { type Exchange, toSettlement } from "../../exchange/exchange.ts";
+import { type Exchange, toExchangeEnd } from "../../exchange/exchange.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { prefixOf } from "../../inbound/host.ts";
 import { finish } from "../finish.ts";
@@ -29,7 +29,7 @@ export function answerAttached(
   exchange.reader = reader;
   // Waits until all listeners have run: a call that is aborted with its readers ends its answer
   // with an event, which they must receive.
-  const fail = () => reader.fail(exchange.reason, toSettlement(exchange.reason));
+  const fail = () => reader.fail(exchange.reason, toExchangeEnd(exchange.reason));
   exchange.onAbort(() => queueMicrotask(fail));
   reader.onOver(({ outcome, code }) => {
     exchange.bytesOut = reader.bytesOut;

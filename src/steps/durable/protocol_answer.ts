@@ -115,7 +115,10 @@ function answerEvents(
   const form = formOf(head);
   const { exchange } = flow;
   // Usual for events, in addition to the headers of all answers here.
-  exchange.headers = { ...exchange.headers, "cache-control": "no-store, no-cache, no-transform" };
+  exchange.ownHeaders = {
+    ...exchange.ownHeaders,
+    "cache-control": "no-store, no-cache, no-transform",
+  };
   const answer = answerAttached(attachment, flow, {
     "content-type": "text/event-stream",
     "x-accel-buffering": "no", // turns off buffering in nginx

@@ -9,11 +9,10 @@ import type { RecordedExchange, Recording } from "../../durable/recording.ts";
 import type { OwnerKeys } from "../../durable/recording_keys.ts";
 import { type RecordingName, toBase64Url } from "../../durable/recording_store.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
-import { type Exchange, toSettlement } from "../../exchange/exchange.ts";
+import { type Exchange, toExchangeEnd } from "../../exchange/exchange.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import {
   type AnyBody,
-  type GatewayRequest,
   type GatewayResponse,
   isSuccess,
   isWhole,
@@ -46,7 +45,7 @@ export async function runRecordedCall(
   const begun = await beginRecording(wanted, call, flow);
   if (begun === undefined) return runCall(call, flow);
   if ("recording" in begun) {
-    return recordNewCall(begun, wanted, call, { ...flow, request: detach(flow.request) }, runCall);
+    return recordNewCall(begun, wanted, call, detachFlow(flow), runCall);
   }
   const { attachment } = begun;
   const own: Readonly<Record<string, string>> = attachment.isComplete
@@ -152,7 +151,7 @@ function beginAnswer(
   { answers, expiresAt }: { readonly answers: number; readonly expiresAt: number },
   { request, exchange }: Flow,
 ): void {
-  const own = ["x-request-id", "server-timing", ...Object.keys(exchange.headers)];
+  const own = ["x-request-id", "server-timing", ...Object.keys(exchange.ownHeaders)];
   const kept = Object.entries(headers).filter(([name]) => !own.includes(name));
   recording.begin({ status, headers: Object.fromEntries(kept), ...(answers > 1 && { answers }) });
   Object.assign(headers, addressOf(recording.id, expiresAt, request));
@@ -182,8 +181,8 @@ class RunningCall implements RecordedExchange {
     // It settles after its recording.
     const { caller, isSettled } = this.#exchange;
     const settlesLater = caller.name !== "bound" && !isSettled;
-    if (settlesLater) this.#settled = toSettlement(reason);
-    this.#exchange.leave(reason);
+    if (settlesLater) this.#settled = toExchangeEnd(reason);
+    this.#exchange.endCallerPart(reason);
   }
 
   outcome(): Pick<ExchangeRecord, "outcome" | "code"> {
@@ -199,9 +198,10 @@ class RunningCall implements RecordedExchange {
   }
 }
 
-/** Returns the request without its caller's connection, so that leaving does not end the call. */
-function detach({ method, url, headers }: GatewayRequest): GatewayRequest {
-  return { method, url, headers, body: null };
+/** Returns the flow without the connection of its caller, who can leave without ending the call. */
+function detachFlow(flow: Flow): Flow {
+  const { method, url, headers } = flow.request;
+  return { ...flow, request: { method, url, headers, body: null } };
 }
 
 /**

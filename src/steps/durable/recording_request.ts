@@ -35,7 +35,7 @@ export async function answerRecordingRequest(flow: Flow): Promise<GatewayRespons
   const { request, exchange, operation, gateway: { durable, limits: { writeStallMs } } } = flow;
   const { path, method } = operation;
   const { url, headers, method: sent } = request;
-  exchange.headers = { ...exchange.headers, ...PRIVATE };
+  exchange.ownHeaders = { ...exchange.ownHeaders, ...PRIVATE };
   if (durable === undefined) throw new GatewayError("not_found");
   const keys = ownerKeysOf(flow);
   const id = path.slice(path.lastIndexOf("/") + 1);

@@ -8,7 +8,7 @@ import type { Redis } from "ioredis";
 import { dropRejection } from "../../exchange/exchange.ts";
 import { createShare, SharedBudget } from "../../exchange/shared_budget.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
-import { awaitLate, type Late } from "../../storage/redis_command.ts";
+import { awaitOutcome, type FailedCallOutcome } from "../../storage/redis_command.ts";
 import { AWAITED_MS, type AwaitedCalls, type AwaitedName } from "../awaited_calls.ts";
 
 /** Deadline of commands that no caller waits for. Milliseconds. */
@@ -80,9 +80,11 @@ export class RedisAwaitedCalls<Call extends object> implements AwaitedCalls<Call
       try {
         return await this.#client.run(call, read, DEADLINE_MS);
       } catch (error) {
-        const late = await new Promise<Late<T>>((resolve) => awaitLate(error, read, resolve));
-        if (late.state === "answered") return late.answer;
-        if (late.state !== "unsent" || !await this.#waitForRedis(keyId)) return undefined;
+        const outcome = await new Promise<FailedCallOutcome<T>>((resolve) =>
+          awaitOutcome(error, read, resolve)
+        );
+        if (outcome.state === "replied") return outcome.reply;
+        if (outcome.state !== "unsent" || !await this.#waitForRedis(keyId)) return undefined;
       }
     }
   }

@@ -2,9 +2,9 @@
  * Usage in Redis, shared by many gateways: small hashes for each hour and each day, with an expiry.
  * A field has the names of a row, as JSON: `["key","provider","model","operation"]`. For an
  * identity token, the team and the plan of its claims follow; one of them can be `null`. The
- * seventh name is the tariff, the eighth the attribution. Those that are missing before them are
- * `null`. The value is the counts in the order of `USAGE_COUNTS` and `CLASS_COUNTS`, separated by spaces, without zeros at
- * the end. Counts of a later version are kept.
+ * seventh name is the tariff, the eighth the attribution, the ninth the payer. Those that are
+ * missing before them are `null`. The value is the counts in the order of `USAGE_COUNTS` and
+ * `CLASS_COUNTS`, separated by spaces, without zeros at the end. Counts of a later version are kept.
  *
  * A batch of rows is sent as a few short scripts, each with its number. A script that Redis ran,
  * but whose reply was lost, is not counted again.

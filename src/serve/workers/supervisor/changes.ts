@@ -36,10 +36,10 @@ export interface ChangingWorker {
 }
 
 /**
- * A worker's answer to a configuration that it was asked to prepare. `late` and `ended` replace a
- * missing answer.
+ * A worker's reply to a configuration that it was asked to prepare. `late` and `ended` replace a
+ * missing reply.
  */
-type PrepareAnswer = (WorkerMessage & { readonly type: "prepared" | "refused" }) | {
+type PrepareReply = (WorkerMessage & { readonly type: "prepared" | "refused" }) | {
   readonly type: "late" | "ended";
 };
 
@@ -63,14 +63,14 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   /** The active configuration, which new workers receive. */
   #source: Source | undefined;
   readonly #options: WorkerChangesOptions<Worker>;
-  /** Unanswered questions. */
-  readonly #asked = new Map<number, (verdict: PrepareAnswer) => void>();
+  /** Questions without a reply. */
+  readonly #asked = new Map<number, (verdict: PrepareReply) => void>();
   readonly #catchingUp = new Set<Promise<void>>();
   /** Notifies a waiting change that a worker serves. */
   #served = (): void => {};
   /** The addresses of the workers under the active configuration. Empty until a worker listens. */
   #urls: readonly string[] = [];
-  #calls = 0;
+  #lastQuestion = 0;
 
   constructor(options: WorkerChangesOptions<Worker>) {
     this.#options = options;
@@ -100,9 +100,9 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     this.#served();
   }
 
-  /** Handles a worker's answer to a configuration that it was asked to prepare. */
-  answered(verdict: WorkerMessage & { readonly type: "prepared" | "refused" }): void {
-    this.#asked.get(verdict.call)?.(verdict);
+  /** Handles a worker's reply to a configuration that it was asked to prepare. */
+  receive(verdict: WorkerMessage & { readonly type: "prepared" | "refused" }): void {
+    this.#asked.get(verdict.question)?.(verdict);
   }
 
   /**
@@ -176,14 +176,14 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     }
   }
 
-  #tellToApply(worker: Worker, { call }: AskedChange): void {
+  #tellToApply(worker: Worker, { question }: AskedChange): void {
     this.#options.move(worker, { type: "applied" });
-    this.#options.send(worker, { type: "apply", call });
+    this.#options.send(worker, { type: "apply", question });
   }
 
-  #tellToAbandon(worker: Worker, { call }: AskedChange): void {
+  #tellToAbandon(worker: Worker, { question }: AskedChange): void {
     this.#options.move(worker, { type: "abandoned" });
-    this.#options.send(worker, { type: "abandon", call });
+    this.#options.send(worker, { type: "abandon", question });
   }
 
   /**
@@ -222,25 +222,25 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     ports: readonly number[],
   ): Promise<readonly string[] | undefined> {
     const { move, send, clock } = this.#options;
-    const call = ++this.#calls;
-    if (!move(worker, { type: "asked", change: { call, source } })) return undefined;
+    const question = ++this.#lastQuestion;
+    if (!move(worker, { type: "asked", change: { question, source } })) return undefined;
     let cancelTimer = (): void => {};
-    const verdict = await new Promise<PrepareAnswer>((resolve) => {
+    const verdict = await new Promise<PrepareReply>((resolve) => {
       cancelTimer = clock.timer(PREPARE_MS, () => resolve({ type: "late" }));
-      this.#asked.set(call, resolve);
+      this.#asked.set(question, resolve);
       void worker.ended.then(() => resolve({ type: "ended" }));
-      send(worker, { type: "prepare", call, source, ports });
+      send(worker, { type: "prepare", question, source, ports });
     });
     cancelTimer();
-    this.#asked.delete(call);
+    this.#asked.delete(question);
     const refuse = (message: string) => {
-      send(worker, { type: "abandon", call }); // a late worker can still finish its preparation
-      if (!move(worker, { type: "refused", call })) return undefined;
+      send(worker, { type: "abandon", question }); // a late worker can still finish its preparation
+      if (!move(worker, { type: "refused", question })) return undefined;
       throw new ConfigError([{ path: `worker ${worker.child.pid}`, message }]);
     };
     switch (verdict.type) {
       case "prepared":
-        return move(worker, { type: "prepared", call }) ? verdict.urls : undefined;
+        return move(worker, { type: "prepared", question }) ? verdict.urls : undefined;
       case "refused":
         return refuse(verdict.why);
       case "late":

@@ -142,7 +142,7 @@ export class Supervisor implements Serving {
     const asked = this.#pool.all.filter(({ urls, child }) => urls.length > 0 && child.connected);
     await this.#metricPoll.ask(
       asked,
-      (worker, call) => this.#send(worker, { type: "readMetrics", call }),
+      (worker, question) => this.#send(worker, { type: "readMetrics", question }),
     );
     const metrics = this.#pool.all.map((worker) => worker.metrics);
     return mergeMetrics([...metrics, this.#endedMetrics, this.#registry.snapshot()]);
@@ -153,8 +153,8 @@ export class Supervisor implements Serving {
    * including, `to`. Workers that do not answer in time are omitted. Seconds since 1970.
    */
   async readLive(from: number, to: number, isBrief = false): Promise<LivePart> {
-    const ask = (worker: Worker, call: number) =>
-      this.#send(worker, { type: "readLive", call, from, to, isBrief });
+    const ask = (worker: Worker, question: number) =>
+      this.#send(worker, { type: "readLive", question, from, to, isBrief });
     return mergeParts(await this.#livePoll.ask(this.#serving, ask));
   }
 
@@ -162,8 +162,8 @@ export class Supervisor implements Serving {
    * Finds exchanges of all workers. Workers that have ended or do not answer in time are omitted.
    */
   async findExchanges(query: ExchangeQuery): Promise<ExchangePage> {
-    const ask = (worker: Worker, call: number) =>
-      this.#send(worker, { type: "findExchanges", call, query });
+    const ask = (worker: Worker, question: number) =>
+      this.#send(worker, { type: "findExchanges", question, query });
     return mergePages(await this.#exchangePoll.ask(this.#serving, ask), query.limit);
   }
 
@@ -244,7 +244,7 @@ export class Supervisor implements Serving {
         return this.#changes.listening(worker);
       case "prepared":
       case "refused":
-        return this.#changes.answered(message);
+        return this.#changes.receive(message);
       case "health":
         worker.openExchanges = message.openExchanges;
         worker.isReady = message.isReady;
@@ -260,23 +260,25 @@ export class Supervisor implements Serving {
         return this.#current?.assembly.history.add(message.rows);
       case "metrics":
         worker.metrics = message.metrics;
-        return this.#metricPoll.answered(message.call);
+        return this.#metricPoll.receive(message.question);
       case "live":
-        return this.#livePoll.answered(message.call, message.part);
+        return this.#livePoll.receive(message.question, message.part);
       case "foundExchanges":
-        return this.#exchangePoll.answered(message.call, message.page);
+        return this.#exchangePoll.receive(message.question, message.page);
       case "recordings":
         // The leases of an ended worker would never be renewed.
-        return worker.state.name === "ended" ? undefined : worker.recordings.handle(message.calls);
+        return worker.state.name === "ended"
+          ? undefined
+          : worker.recordings.handle(message.questions);
       case "runs":
-        return void this.#runs.handle(message.message).then((answer) =>
-          this.#send(worker, { type: "runs", call: message.call, answer })
+        return void this.#runs.handle(message.message).then((reply) =>
+          this.#send(worker, { type: "runs", question: message.question, reply })
         );
       case "putAwaited":
         return void this.#options.engines.awaitedCalls.put(message.name, message.awaited);
       case "takeAwaited": {
         const awaited = this.#options.engines.awaitedCalls.take(message.name) ?? null;
-        return this.#send(worker, { type: "takenAwaited", call: message.call, awaited });
+        return this.#send(worker, { type: "takenAwaited", question: message.question, awaited });
       }
       case "findKeys":
       case "foundKeys":

@@ -1,11 +1,11 @@
 /**
  * The supervisor's part of the exchange of keys between workers: it passes a question to all other
- * workers, and returns their answers.
+ * workers, and returns their replies.
  *
  * @module
  */
 import { systemClock } from "../../../exchange/clock.ts";
-import { ANSWER_MS, type FoundKey, type KeyMessage } from "../key_messages.ts";
+import { type FoundKey, type KeyMessage, REPLY_MS } from "../key_messages.ts";
 
 /** Parts of {@link WorkerKeys}. */
 export interface WorkerKeysOptions<Worker> {
@@ -14,9 +14,9 @@ export interface WorkerKeysOptions<Worker> {
   readonly send: (worker: Worker, message: KeyMessage) => void;
 }
 
-/** A question that waits for the answers of workers. */
+/** A question that waits for the replies of workers. */
 interface PendingQuestion {
-  readonly answer: (found: readonly (FoundKey | null)[], isLast: boolean) => void;
+  readonly reply: (found: readonly (FoundKey | null)[], isLast: boolean) => void;
   /** Workers that have not answered. */
   left: number;
 }
@@ -24,8 +24,8 @@ interface PendingQuestion {
 /** Finds keys at workers for other workers. */
 export class WorkerKeys<Worker> {
   readonly #options: WorkerKeysOptions<Worker>;
-  readonly #open = new Map<number, PendingQuestion>();
-  #calls = 0;
+  readonly #pending = new Map<number, PendingQuestion>();
+  #lastQuestion = 0;
 
   constructor(options: WorkerKeysOptions<Worker>) {
     this.#options = options;
@@ -34,29 +34,29 @@ export class WorkerKeys<Worker> {
   /** Handles a message of a worker. */
   handle(worker: Worker, message: KeyMessage): void {
     if (message.type === "findKeys") return this.#ask(worker, message);
-    const { call, found } = message;
-    const question = this.#open.get(call);
-    if (question === undefined) return;
-    question.left--;
-    const isLast = question.left === 0;
-    if (isLast || found.some((key) => key !== null)) question.answer(found, isLast);
+    const { question, found } = message;
+    const pending = this.#pending.get(question);
+    if (pending === undefined) return;
+    pending.left--;
+    const isLast = pending.left === 0;
+    if (isLast || found.some((key) => key !== null)) pending.reply(found, isLast);
   }
 
-  #ask(asker: Worker, { call, digests }: KeyMessage & { type: "findKeys" }): void {
+  #ask(asker: Worker, { question, digests }: KeyMessage & { type: "findKeys" }): void {
     const { serving, send } = this.#options;
     const others = serving().filter((worker) => worker !== asker);
-    const number = ++this.#calls;
+    const number = ++this.#lastQuestion;
     // A worker that ends in the meantime does not answer.
-    const cancelTimer = systemClock.timer(ANSWER_MS, () => answer([], true));
-    const answer = (found: readonly (FoundKey | null)[], isLast: boolean): void => {
+    const cancelTimer = systemClock.timer(REPLY_MS, () => reply([], true));
+    const reply = (found: readonly (FoundKey | null)[], isLast: boolean): void => {
       if (isLast) {
         cancelTimer();
-        this.#open.delete(number);
+        this.#pending.delete(number);
       }
-      send(asker, { type: "foundKeys", call, found, isLast });
+      send(asker, { type: "foundKeys", question, found, isLast });
     };
-    if (others.length === 0) return answer([], true);
-    this.#open.set(number, { answer, left: others.length });
-    for (const worker of others) send(worker, { type: "findKeys", call: number, digests });
+    if (others.length === 0) return reply([], true);
+    this.#pending.set(number, { reply, left: others.length });
+    for (const worker of others) send(worker, { type: "findKeys", question: number, digests });
   }
 }

@@ -6,15 +6,15 @@
  */
 import {
   type Amounts,
+  countsAtEnd,
   type LimitSubject,
   NO_AMOUNTS,
   NO_RESERVATION,
   type Reservation,
 } from "../../../limits/limiter.ts";
 import type { MemoryLimiter, Release } from "../../../limits/memory_limiter.ts";
-import { countsAtEnd } from "../../../limits/limiter_server.ts";
 import { findRefusing } from "../../../limits/verdict.ts";
-import type { LimitAnswers, LimitBatch, LimitQuestion, LimitRelease } from "../limit_messages.ts";
+import type { LimitBatch, LimitQuestion, LimitRelease, LimitReplies } from "../limit_messages.ts";
 
 /** The leases of one worker. */
 export class WorkerLeases {
@@ -29,15 +29,15 @@ export class WorkerLeases {
   /**
    * Handles a batch synchronously: no other message is handled between a decision and its count.
    */
-  handle({ subjects, releases, corrections, questions }: LimitBatch): LimitAnswers {
+  handle({ subjects, releases, corrections, questions }: LimitBatch): LimitReplies {
     for (const { number, subject } of subjects) this.#subjects[number] = subject;
     for (const release of releases) this.#settle(release);
     for (const { subjects, ...correction } of corrections) {
       this.#limiter.correct(this.#subjectsOf(subjects), correction);
     }
-    const states: number[] = [];
-    for (const question of questions) this.#answer(question, states);
-    return states;
+    const replies: number[] = [];
+    for (const question of questions) this.#answer(question, replies);
+    return replies;
   }
 
   /** Ends all leases, because the worker has ended. Their reservations stay charged. */
@@ -45,21 +45,21 @@ export class WorkerLeases {
     for (const lease of this.#leases.keys()) this.#release(lease);
   }
 
-  #answer(question: LimitQuestion, states: number[]): void {
+  #answer(question: LimitQuestion, replies: number[]): void {
     const subjects = this.#subjectsOf(question.subjects);
     const before = this.#limiter.statuses(subjects);
-    for (const { used, resetMs } of before) states.push(used, Math.ceil(resetMs));
+    for (const { used, resetMs } of before) replies.push(used, Math.ceil(resetMs));
     if (question.lease === 0) return;
     const reservation: Reservation = {
       expected: { tokens: question.expectedTokens, spend: question.expectedSpend },
       most: { tokens: question.mostTokens, spend: question.mostSpend },
-      countedByFirstLease: question.countedByFirstLease,
+      firstLeaseSubject: question.firstLeaseSubject,
       isFree: question.isFree,
     };
     if (findRefusing(before, reservation).length > 0) return;
     const release = this.#limiter.count(subjects, reservation);
     if (countsAtEnd(subjects)) this.#leases.set(question.lease, release);
-    else release(NO_AMOUNTS);
+    else release(NO_AMOUNTS); // only requests are limited: nothing is settled later
   }
 
   #subjectsOf(numbers: readonly number[]): LimitSubject[] {

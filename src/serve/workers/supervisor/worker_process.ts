@@ -55,7 +55,7 @@ export function createWorker(child: ChildProcess, { limiter, recordings }: Share
     recordings: new WorkerRecordings(
       recordings,
       name,
-      (answers) => send(child, { type: "recordings", answers }),
+      (replies) => send(child, { type: "recordings", replies }),
     ),
     begun: new Promise((resolve) => setBegun = resolve),
     ended: new Promise((resolve) => setEnded = resolve),

@@ -6,9 +6,9 @@
 import { setImmediate } from "node:timers";
 import type { RecordingServer } from "../../../durable/recording_server.ts";
 import {
-  packAnswer,
-  type RecordingAnswers,
-  type RecordingCalls,
+  packReply,
+  type RecordingQuestions,
+  type RecordingReplies,
   unpackMessage,
 } from "../recording_messages.ts";
 
@@ -16,18 +16,18 @@ import {
 export class WorkerRecordings {
   readonly #shared: RecordingServer;
   readonly #worker: string;
-  readonly #send: (answers: RecordingAnswers) => void;
-  #draft: RecordingAnswers[number][] = [];
+  readonly #send: (replies: RecordingReplies) => void;
+  #draft: RecordingReplies[number][] = [];
 
-  constructor(shared: RecordingServer, worker: string, send: (answers: RecordingAnswers) => void) {
+  constructor(shared: RecordingServer, worker: string, send: (replies: RecordingReplies) => void) {
     this.#shared = shared;
     this.#worker = worker;
     this.#send = send;
   }
 
-  /** Handles calls in their order. Answers each as soon as its answer is ready. */
-  handle(calls: RecordingCalls): void {
-    for (const each of calls) void this.#handle(each);
+  /** Handles questions in their order. Sends each reply as soon as it is ready. */
+  handle(questions: RecordingQuestions): void {
+    for (const each of questions) void this.#handle(each);
   }
 
   /** Ends the leases of the worker, because it has ended. Other workers close its recordings. */
@@ -36,20 +36,20 @@ export class WorkerRecordings {
   }
 
   /**
-   * Handles a call. A call that can't be read fails like a call that is refused, and the supervisor
+   * Handles a question. If it can't be read, it fails like a refused question, and the supervisor
    * continues.
    */
-  async #handle([call, message]: RecordingCalls[number]): Promise<void> {
+  async #handle([question, message]: RecordingQuestions[number]): Promise<void> {
     try {
-      const answer = await this.#shared.handle(unpackMessage(message), this.#worker);
-      this.#answer([call, packAnswer(answer)]);
+      const reply = await this.#shared.handle(unpackMessage(message), this.#worker);
+      this.#reply([question, packReply(reply)]);
     } catch {
-      this.#answer([call, null]);
+      this.#reply([question, null]);
     }
   }
 
-  #answer(answer: RecordingAnswers[number]): void {
+  #reply(reply: RecordingReplies[number]): void {
     if (this.#draft.length === 0) setImmediate(() => this.#send(this.#draft.splice(0)));
-    this.#draft.push(answer);
+    this.#draft.push(reply);
   }
 }

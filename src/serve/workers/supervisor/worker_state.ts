@@ -8,8 +8,8 @@ import type { Source } from "../../prepare.ts";
 
 /** A change of the configuration that a worker was asked to prepare. */
 export interface AskedChange {
-  /** Number of the question. The worker's answer repeats it. */
-  readonly call: number;
+  /** Number of the question. The worker's reply repeats it. */
+  readonly question: number;
   readonly source: Source;
 }
 
@@ -34,9 +34,9 @@ export type WorkerEvent =
   | { readonly type: "configured"; readonly source: Source }
   | { readonly type: "listening" }
   | { readonly type: "asked"; readonly change: AskedChange }
-  | { readonly type: "prepared"; readonly call: number }
+  | { readonly type: "prepared"; readonly question: number }
   /** It can't use the configuration, or did not answer in time. */
-  | { readonly type: "refused"; readonly call: number }
+  | { readonly type: "refused"; readonly question: number }
   | { readonly type: "applied" }
   | { readonly type: "abandoned" }
   | { readonly type: "drained" }
@@ -52,7 +52,7 @@ export type SupervisorState =
 
 /**
  * Returns the next state of a worker. Returns the same object for an event that does not fit the
- * state, such as a late answer.
+ * state, such as a late reply.
  */
 export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerState {
   const { name } = state;
@@ -67,11 +67,11 @@ export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerS
         ? { name: "preparing", source: state.source, change: event.change }
         : state;
     case "prepared":
-      return name === "preparing" && state.change.call === event.call
+      return name === "preparing" && state.change.question === event.question
         ? { ...state, name: "prepared" }
         : state;
     case "refused":
-      return name === "preparing" && state.change.call === event.call
+      return name === "preparing" && state.change.question === event.question
         ? { name: "serving", source: state.source }
         : state;
     case "applied":

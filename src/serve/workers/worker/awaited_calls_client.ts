@@ -9,14 +9,14 @@ import type { AwaitedCall } from "../../../steps/awaited_call.ts";
 import type { AwaitedCalls, AwaitedName } from "../../../usage/awaited_calls.ts";
 import type { AwaitedMessage, TakenMessage } from "../messages.ts";
 
-/** The longest wait for an answer. Afterwards the call counts as unknown. Milliseconds. */
-const ANSWER_MS = 5000;
+/** The longest wait for a reply. Afterwards the call counts as unknown. Milliseconds. */
+const REPLY_MS = 5000;
 
 /** Awaited calls in the supervisor, from the view of a worker. */
 export class AwaitedCallsClient implements AwaitedCalls<AwaitedCall> {
   readonly #send: (message: AwaitedMessage) => void;
   readonly #questions = new Map<number, (awaited: AwaitedCall | undefined) => void>();
-  #calls = 0;
+  #lastQuestion = 0;
 
   constructor(send: (message: AwaitedMessage) => void) {
     this.#send = send;
@@ -27,22 +27,26 @@ export class AwaitedCallsClient implements AwaitedCalls<AwaitedCall> {
   }
 
   take(name: AwaitedName): Promise<AwaitedCall | undefined> {
-    const call = ++this.#calls;
+    const question = ++this.#lastQuestion;
     return new Promise((resolve) => {
-      const cancelTimer = systemClock.timer(ANSWER_MS, () => this.taken({ call, awaited: null }), {
-        isBackground: true,
-      });
-      this.#questions.set(call, (awaited) => {
+      const cancelTimer = systemClock.timer(
+        REPLY_MS,
+        () => this.taken({ question, awaited: null }),
+        {
+          isBackground: true,
+        },
+      );
+      this.#questions.set(question, (awaited) => {
         cancelTimer();
         resolve(awaited);
       });
-      this.#send({ type: "takeAwaited", name, call });
+      this.#send({ type: "takeAwaited", name, question });
     });
   }
 
-  /** Handles an answer. */
-  taken({ call, awaited }: Pick<TakenMessage, "call" | "awaited">): void {
-    this.#questions.get(call)?.(awaited ?? undefined);
-    this.#questions.delete(call);
+  /** Handles a reply. */
+  taken({ question, awaited }: Pick<TakenMessage, "question" | "awaited">): void {
+    this.#questions.get(question)?.(awaited ?? undefined);
+    this.#questions.delete(question);
   }
 }

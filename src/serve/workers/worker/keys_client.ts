@@ -7,7 +7,7 @@
 import { type Clock, systemClock } from "../../../exchange/clock.ts";
 import { readKeyRecord, writeKeyRecord } from "../../../keys/key_record.ts";
 import type { KeySiblings, KnownKey } from "../../../keys/key_siblings.ts";
-import { ANSWER_MS, type FoundKey, type KeyMessage } from "../key_messages.ts";
+import { type FoundKey, type KeyMessage, REPLY_MS } from "../key_messages.ts";
 import { RecentMap } from "../../../exchange/recent_map.ts";
 
 /**
@@ -16,7 +16,7 @@ import { RecentMap } from "../../../exchange/recent_map.ts";
  */
 const GATHER_MS = 10;
 /**
- * Limit of a worker's digests that wait for answers. Further digests are answered at once as
+ * Limit of a worker's digests that wait for replies. Further digests are answered at once as
  * unknown.
  */
 const MAX_OPEN = 10_000;
@@ -31,7 +31,7 @@ const MAX_MISSED = 10_000;
 /** A digest that a caller waits for. */
 interface AskedKey {
   readonly digest: string;
-  readonly answer: (found: FoundKey | null) => void;
+  readonly reply: (found: FoundKey | null) => void;
 }
 
 /** A worker's question. */
@@ -44,13 +44,13 @@ interface AskedKeys {
 export class KeysClient implements KeySiblings {
   readonly #send: (message: KeyMessage) => void;
   readonly #clock: Clock;
-  readonly #open = new Map<number, AskedKeys>();
+  readonly #pending = new Map<number, AskedKeys>();
   /** Digests that no other worker knew, with the times of these answers. */
   readonly #missed = new RecentMap<number>(MAX_MISSED / 2);
   #find = (_digest: string): KnownKey | undefined => undefined;
   #gathered: AskedKey[] = [];
   #waiting = 0;
-  #calls = 0;
+  #lastQuestion = 0;
 
   constructor(send: (message: KeyMessage) => void, clock: Clock = systemClock) {
     this.#send = send;
@@ -65,7 +65,7 @@ export class KeysClient implements KeySiblings {
     const missedAt = this.#missed.get(digest) ?? -Infinity;
     const isMissed = this.#clock.monotonic() - missedAt < MISS_MS;
     if (isMissed || this.#waiting >= MAX_OPEN) return undefined;
-    const found = await new Promise<FoundKey | null>((answer) => this.#gather({ digest, answer }));
+    const found = await new Promise<FoundKey | null>((reply) => this.#gather({ digest, reply }));
     // Otherwise callers that repeat a guess would ask all workers each time.
     if (found === null) this.#missed.set(digest, this.#clock.monotonic());
     return found === null
@@ -73,14 +73,14 @@ export class KeysClient implements KeySiblings {
       : { key: readKeyRecord(JSON.parse(found.record)), ageMs: found.ageMs };
   }
 
-  /** Handles a message of the supervisor: another worker's question, or an answer. */
+  /** Handles a message of the supervisor: another worker's question, or a reply. */
   handle(message: KeyMessage): void {
-    if (message.type === "foundKeys") return this.#answer(message);
+    if (message.type === "foundKeys") return this.#receive(message);
     const found = message.digests.map((digest): FoundKey | null => {
       const known = this.#find(digest);
       return known === undefined ? null : { record: writeKeyRecord(known.key), ageMs: known.ageMs };
     });
-    this.#send({ type: "foundKeys", call: message.call, found, isLast: true });
+    this.#send({ type: "foundKeys", question: message.question, found, isLast: true });
   }
 
   #gather(asked: AskedKey): void {
@@ -92,26 +92,26 @@ export class KeysClient implements KeySiblings {
   #ask(): void {
     const asked = this.#gathered;
     this.#gathered = [];
-    const call = ++this.#calls;
+    const question = ++this.#lastQuestion;
     const cancelTimer = this.#clock.timer(
-      ANSWER_MS,
-      () => this.#answer({ call, found: [], isLast: true }),
+      REPLY_MS,
+      () => this.#receive({ question, found: [], isLast: true }),
     );
-    this.#open.set(call, { asked, cancelTimer });
-    this.#send({ type: "findKeys", call, digests: asked.map(({ digest }) => digest) });
+    this.#pending.set(question, { asked, cancelTimer });
+    this.#send({ type: "findKeys", question, digests: asked.map(({ digest }) => digest) });
   }
 
-  #answer({ call, found, isLast }: Omit<KeyMessage & { type: "foundKeys" }, "type">): void {
-    const question = this.#open.get(call);
-    if (question === undefined) return;
-    const { asked, cancelTimer } = question;
-    for (const [index, { answer }] of asked.entries()) {
+  #receive({ question, found, isLast }: Omit<KeyMessage & { type: "foundKeys" }, "type">): void {
+    const pending = this.#pending.get(question);
+    if (pending === undefined) return;
+    const { asked, cancelTimer } = pending;
+    for (const [index, { reply }] of asked.entries()) {
       const key = found[index] ?? null;
-      if (key !== null || isLast) answer(key);
+      if (key !== null || isLast) reply(key);
     }
     if (!isLast) return;
     cancelTimer();
-    this.#open.delete(call);
+    this.#pending.delete(question);
     this.#waiting -= asked.length;
   }
 }

@@ -3,7 +3,7 @@
  *
  * Most of the cost of a message is the same for one exchange or for twenty, so the limiter sends as
  * few messages as latency allows. A message is sent at the end of a turn of the event loop, with
- * all exchanges of that turn. None is sent while another waits for its answer. On Node 26 and 64
+ * all exchanges of that turn. None is sent while another waits for its reply. On Node 26 and 64
  * connections the supervisor spends 0.24 of the CPU of one message per exchange, on Bun 0.5
  * (2026-11-22).
  *
@@ -13,6 +13,7 @@ import { setImmediate } from "node:timers";
 import { GatewayError } from "../../../errors/gateway_error.ts";
 import {
   type Correction,
+  countsAtEnd,
   isCountedByFirstLease,
   type Lease,
   type Limiter,
@@ -22,14 +23,13 @@ import {
   NO_RESERVATION,
   type Reservation,
 } from "../../../limits/limiter.ts";
-import { countsAtEnd } from "../../../limits/limiter_server.ts";
 import { enforce, toLease } from "../../../limits/verdict.ts";
-import type { LimitAnswers, LimitBatch } from "../limit_messages.ts";
+import type { LimitBatch, LimitReplies } from "../limit_messages.ts";
 
 /** Number of subjects that have a number at the supervisor before the numbers are reset. */
 const MAX_NUMBERS = 10_000;
 
-/** A question that waits for its answer. */
+/** A question that waits for its reply. */
 interface Waiting {
   readonly subjects: readonly LimitSubject[];
   readonly resolve: (statuses: LimitStatus[]) => void;
@@ -73,7 +73,7 @@ export class LimiterClient implements Limiter {
         )
         : undefined;
       const mustSend = isUndone || countsAtEnd(subjects);
-      if (mustSend) this.#open().batch.releases.push({ lease, tokens, spend, undone });
+      if (mustSend) this.#currentDraft().batch.releases.push({ lease, tokens, spend, undone });
       // The caller must not learn of its refusal before the other workers can use its slot.
       if (isUndone) this.flush();
     });
@@ -85,11 +85,11 @@ export class LimiterClient implements Limiter {
 
   correct(subjects: readonly LimitSubject[], correction: Correction): void {
     const numbers = this.#toNumbers(subjects);
-    this.#open().batch.corrections.push({ subjects: numbers, ...correction });
+    this.#currentDraft().batch.corrections.push({ subjects: numbers, ...correction });
   }
 
-  /** Handles the answers to the oldest unanswered batch. */
-  answered(states: LimitAnswers): void {
+  /** Handles the replies to the oldest unanswered batch. */
+  receive(replies: LimitReplies): void {
     let read = 0;
     const waiting = this.#sent.shift() ?? [];
     this.flush();
@@ -97,12 +97,12 @@ export class LimiterClient implements Limiter {
       const statuses: LimitStatus[] = [];
       for (const subject of subjects) {
         for (const [name, limit] of limitsOf(subject)) {
-          const [used = NaN, resetMs = NaN] = [states[read], states[read + 1]];
+          const [used = NaN, resetMs = NaN] = [replies[read], replies[read + 1]];
           statuses.push({ subject, name, limit, used, resetMs });
           read += 2;
         }
       }
-      if (read <= states.length) resolve(statuses);
+      if (read <= replies.length) resolve(statuses);
       else reject(new Error("Cannot count: the supervisor does not know a limit"));
     }
   }
@@ -134,8 +134,8 @@ export class LimiterClient implements Limiter {
   ): Promise<LimitStatus[]> {
     if (this.#isClosed) throw new GatewayError("gateway_draining");
     const numbers = this.#toNumbers(subjects);
-    const { expected, most, countedByFirstLease, isFree } = reservation;
-    const { batch, waiting } = this.#open();
+    const { expected, most, firstLeaseSubject, isFree } = reservation;
+    const { batch, waiting } = this.#currentDraft();
     batch.questions.push({
       lease,
       subjects: numbers,
@@ -143,14 +143,14 @@ export class LimiterClient implements Limiter {
       expectedSpend: expected.spend,
       mostTokens: most.tokens,
       mostSpend: most.spend,
-      countedByFirstLease,
+      firstLeaseSubject,
       isFree,
     });
     return await new Promise((resolve, reject) => waiting.push({ subjects, resolve, reject }));
   }
 
   /** Returns the next batch to send. */
-  #open(): Draft {
+  #currentDraft(): Draft {
     if (this.#draft === undefined) {
       this.#draft = {
         batch: { subjects: [], releases: [], corrections: [], questions: [] },
@@ -162,7 +162,7 @@ export class LimiterClient implements Limiter {
   }
 
   /**
-   * Sends the batch, unless an answer is awaited, which will send it. If no question waits for the
+   * Sends the batch, unless a reply is awaited, which will send it. If no question waits for the
    * batch, it is sent one turn later.
    */
   #endTurn(isSecond = false): void {
@@ -183,7 +183,7 @@ export class LimiterClient implements Limiter {
       if (known?.limits === limits) return known.number;
       const number = known?.number ?? this.#numbers.size;
       this.#numbers.set(name, { number, limits });
-      this.#open().batch.subjects.push({ number, subject });
+      this.#currentDraft().batch.subjects.push({ number, subject });
       return number;
     });
   }

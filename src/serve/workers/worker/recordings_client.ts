@@ -2,29 +2,29 @@
  * Recordings of a worker's durable exchanges. The supervisor stores them, so that every worker
  * finds them.
  *
- * Most of the cost of a message is the same for one call or for twenty. A message is therefore sent
- * at the end of a turn of the event loop, with all calls of that turn.
+ * Most of the cost of a message is the same for one question or for twenty. A message is therefore sent
+ * at the end of a turn of the event loop, with all questions of that turn.
  *
  * @module
  */
 import { setImmediate } from "node:timers";
-import type { RecordingAnswer, RecordingMessage } from "../../../durable/recording_server.ts";
+import type { RecordingMessage, RecordingReply } from "../../../durable/recording_server.ts";
 import { RECORDING_LEASE_MS } from "../../../durable/recording_store.ts";
 import { RemoteRecordings } from "../../../durable/recording_store_remote.ts";
 import { systemClock } from "../../../exchange/clock.ts";
 import {
   packMessage,
-  type RecordingAnswers,
-  type RecordingCalls,
-  unpackAnswer,
+  type RecordingQuestions,
+  type RecordingReplies,
+  unpackReply,
 } from "../recording_messages.ts";
 
 /** The longest time that a worker collects bytes for an entry. Milliseconds. */
 const GATHER_MS = 20;
 
-/** A call that waits for its answer. */
+/** A question that waits for its reply. */
 interface Waiting {
-  readonly resolve: (answer: RecordingAnswer) => void;
+  readonly resolve: (reply: RecordingReply) => void;
   readonly reject: (error: Error) => void;
   readonly cancelTimer: () => void;
 }
@@ -33,28 +33,28 @@ interface Waiting {
 export class RecordingsClient {
   /** The store that makes the calls. */
   readonly store: RemoteRecordings = new RemoteRecordings({
-    send: (message) => this.#call(message),
+    send: (message) => this.#ask(message),
     clock: systemClock,
     gatherMs: GATHER_MS,
   });
-  readonly #send: (calls: RecordingCalls) => void;
-  #draft: RecordingCalls[number][] = [];
+  readonly #send: (questions: RecordingQuestions) => void;
+  #draft: RecordingQuestions[number][] = [];
   readonly #waiting = new Map<number, Waiting>();
-  #calls = 0;
+  #lastQuestion = 0;
   #isAlone = false;
 
-  constructor(send: (calls: RecordingCalls) => void) {
+  constructor(send: (questions: RecordingQuestions) => void) {
     this.#send = send;
   }
 
-  /** Handles answers, in any order. */
-  answered(answers: RecordingAnswers): void {
-    for (const [call, answer] of answers) {
-      const waiting = this.#waiting.get(call);
-      this.#waiting.delete(call);
+  /** Handles replies, in any order. */
+  receive(replies: RecordingReplies): void {
+    for (const [question, reply] of replies) {
+      const waiting = this.#waiting.get(question);
+      this.#waiting.delete(question);
       waiting?.cancelTimer();
       try {
-        if (answer !== null) waiting?.resolve(unpackAnswer(answer));
+        if (reply !== null) waiting?.resolve(unpackReply(reply));
         else waiting?.reject(new Error("Cannot record: the supervisor has failed"));
       } catch (error) {
         waiting?.reject(error as Error);
@@ -72,18 +72,18 @@ export class RecordingsClient {
     this.#waiting.clear();
   }
 
-  #call(message: RecordingMessage): Promise<RecordingAnswer> {
+  #ask(message: RecordingMessage): Promise<RecordingReply> {
     if (this.#isAlone) return Promise.reject(toGone());
-    const call = ++this.#calls;
+    const question = ++this.#lastQuestion;
     if (this.#draft.length === 0) setImmediate(() => this.#send(this.#draft.splice(0)));
-    this.#draft.push([call, packMessage(message)]);
+    this.#draft.push([question, packMessage(message)]);
     return new Promise((resolve, reject) => {
-      // A call waits at most as long as a lease lasts.
+      // A question waits at most as long as a lease lasts.
       const cancelTimer = systemClock.timer(
         RECORDING_LEASE_MS,
-        () => this.answered([[call, null]]),
+        () => this.receive([[question, null]]),
       );
-      this.#waiting.set(call, { resolve, reject, cancelTimer });
+      this.#waiting.set(question, { resolve, reject, cancelTimer });
     });
   }
 }

@@ -7,11 +7,11 @@ import { GatewayError } from "../../../errors/gateway_error.ts";
 import { systemClock } from "../../../exchange/clock.ts";
 import { RemoteRuns } from "../../../runs/remote_runs.ts";
 import type { RunRegistry } from "../../../runs/run_registry.ts";
-import type { RunAnswer, RunMessage } from "../../../runs/run_server.ts";
+import type { RunMessage, RunReply } from "../../../runs/run_server.ts";
 
-/** A message that waits for its answer. */
+/** A message that waits for its reply. */
 interface Waiting {
-  readonly resolve: (answer: RunAnswer) => void;
+  readonly resolve: (reply: RunReply) => void;
   readonly reject: (error: Error) => void;
 }
 
@@ -19,24 +19,24 @@ interface Waiting {
 export class RunsClient {
   readonly runs: RunRegistry;
   readonly #waiting = new Map<number, Waiting>();
-  #calls = 0;
+  #lastQuestion = 0;
   #isClosed = false;
 
-  constructor(send: (call: number, message: RunMessage) => void) {
+  constructor(send: (question: number, message: RunMessage) => void) {
     const ask = (message: RunMessage) =>
-      new Promise<RunAnswer>((resolve, reject) => {
+      new Promise<RunReply>((resolve, reject) => {
         if (this.#isClosed) return reject(new GatewayError("gateway_draining"));
-        const call = ++this.#calls;
-        this.#waiting.set(call, { resolve, reject });
-        send(call, message);
+        const question = ++this.#lastQuestion;
+        this.#waiting.set(question, { resolve, reject });
+        send(question, message);
       });
     this.runs = new RemoteRuns(ask, systemClock);
   }
 
-  /** Handles the answer to a message. */
-  answered(call: number, answer: RunAnswer): void {
-    this.#waiting.get(call)?.resolve(answer);
-    this.#waiting.delete(call);
+  /** Handles the reply to a message. */
+  receive(question: number, reply: RunReply): void {
+    this.#waiting.get(question)?.resolve(reply);
+    this.#waiting.delete(question);
   }
 
   /** Refuses waiting and later calls of runs, because the supervisor no longer answers. */

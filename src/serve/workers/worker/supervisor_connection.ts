@@ -67,7 +67,7 @@ export type PrepareInWorker = (
 
 /** A configuration that is prepared or being prepared. */
 interface Pending {
-  readonly call: number;
+  readonly question: number;
   /** The change; `undefined` if the configuration was refused. */
   readonly change: Promise<ListeningChange | undefined>;
   readonly digest: string;
@@ -87,22 +87,22 @@ class RequestedChanges {
   }
 
   /** Prepares a configuration, and tells the supervisor whether this worker can use it. */
-  begin({ call, source, ports }: SupervisorMessage & { type: "prepare" }): void {
+  begin({ question, source, ports }: SupervisorMessage & { type: "prepare" }): void {
     const change = this.#last.then(() => this.#prepare(source, ports)).then((prepared) => {
-      send({ type: "prepared", call, urls: prepared.urls });
+      send({ type: "prepared", question, urls: prepared.urls });
       return prepared;
     }, (error) => {
       const why = error instanceof ConfigError ? error.message : String(error);
-      send({ type: "refused", call, why });
+      send({ type: "refused", question, why });
       return undefined;
     });
-    this.#pending = { call, change, digest: source.digest };
+    this.#pending = { question, change, digest: source.digest };
     this.#last = change;
   }
 
-  /** Ends the change that a call has started, unless it has ended. */
-  end({ type, call }: SupervisorMessage & { type: "apply" | "abandon" }): void {
-    if (this.#pending?.call === call) this.#end(type);
+  /** Ends the change that a question has started, unless it has ended. */
+  end({ type, question }: SupervisorMessage & { type: "apply" | "abandon" }): void {
+    if (this.#pending?.question === question) this.#end(type);
   }
 
   /** Abandons the change that is not yet applied. */
@@ -139,19 +139,19 @@ class WorkerReports {
     ];
   }
 
-  sendMetrics(call: number): void {
-    send({ type: "metrics", call, metrics: this.#readings.metrics() });
+  sendMetrics(question: number): void {
+    send({ type: "metrics", question, metrics: this.#readings.metrics() });
   }
 
   async sendLive(message: SupervisorMessage & { type: "readLive" }): Promise<void> {
-    const { call, from, to, isBrief } = message;
-    send({ type: "live", call, part: await this.#readings.readLive(from, to, isBrief) });
+    const { question, from, to, isBrief } = message;
+    send({ type: "live", question, part: await this.#readings.readLive(from, to, isBrief) });
   }
 
   async sendExchanges(
-    { call, query }: SupervisorMessage & { type: "findExchanges" },
+    { question, query }: SupervisorMessage & { type: "findExchanges" },
   ): Promise<void> {
-    send({ type: "foundExchanges", call, page: await this.#readings.findExchanges(query) });
+    send({ type: "foundExchanges", question, page: await this.#readings.findExchanges(query) });
   }
 
   /** Stops the regular reports. */
@@ -183,13 +183,16 @@ export class SupervisorConnection {
   readonly source: Promise<StartSource>;
   /** Resolves when the supervisor asks the worker to end, or is gone. */
   readonly endAsked: Promise<void>;
-  readonly #recordings = new RecordingsClient((calls) => send({ type: "recordings", calls }));
-  readonly #runs = new RunsClient((call, message) => send({ type: "runs", call, message }));
+  readonly #recordings = new RecordingsClient((questions) =>
+    send({ type: "recordings", questions })
+  );
+  readonly #runs = new RunsClient((question, message) => send({ type: "runs", question, message }));
   readonly #watch: NodeJS.Timeout;
   #setSource = (_source: StartSource): void => {};
   #askEnd = (): void => {};
   #changes: RequestedChanges | undefined;
   #reports: WorkerReports | undefined;
+  #isLost = false;
 
   constructor() {
     this.source = new Promise((resolve) => this.#setSource = resolve);
@@ -242,14 +245,17 @@ export class SupervisorConnection {
   async reportLast(metrics: readonly MetricSnapshot[]): Promise<void> {
     this.limiter.flush();
     await new Promise<void>((resolve) => {
-      if (!process.connected) return resolve();
+      if (this.#isLost || !process.connected) return resolve();
       // The end of the supervisor is not always reported at once.
       systemClock.timer(LAST_WORD_MS, resolve);
-      send({ type: "metrics", call: 0, metrics }, resolve);
+      send({ type: "metrics", question: 0, metrics }, resolve);
     });
   }
 
   #lost(): void {
+    clearInterval(this.#watch);
+    this.#isLost = true;
+    this.usage.supervisorIsGone();
     this.limiter.close();
     this.#recordings.close();
     this.#runs.close();
@@ -266,11 +272,11 @@ export class SupervisorConnection {
       case "abandon":
         return this.#changes?.end(message);
       case "limits":
-        return this.limiter.answered(message.states);
+        return this.limiter.receive(message.states);
       case "recordings":
-        return this.#recordings.answered(message.answers);
+        return this.#recordings.receive(message.replies);
       case "runs":
-        return this.#runs.answered(message.call, message.answer);
+        return this.#runs.receive(message.question, message.reply);
       case "findKeys":
       case "foundKeys":
         return this.keys.handle(message);
@@ -279,7 +285,7 @@ export class SupervisorConnection {
       case "takenAwaited":
         return this.awaitedCalls.taken(message);
       case "readMetrics":
-        return this.#reports?.sendMetrics(message.call);
+        return this.#reports?.sendMetrics(message.question);
       case "readLive":
         return void this.#reports?.sendLive(message);
       case "findExchanges":

@@ -15,6 +15,9 @@ export class UsageClient implements UsageStore {
   readonly backend = "memory";
   readonly #send: (batch: UsageBatch) => void;
   #received = (_batch: number): void => {};
+  /** Ends the wait for the supervisor. */
+  #endWait = (): void => {};
+  #isSupervisorGone = false;
 
   constructor(send: (batch: UsageBatch) => void) {
     this.#send = send;
@@ -22,15 +25,18 @@ export class UsageClient implements UsageStore {
 
   add(batch: UsageBatch): Promise<void> {
     return new Promise((resolve, reject) => {
-      if (!process.connected) return reject(new Error("the supervisor is gone"));
+      // There is no receiver. A retry would only delay the end of the worker.
+      if (this.#isSupervisorGone || !process.connected) return resolve();
       const cancel = systemClock.timer(
         USAGE_MS,
         () => reject(new Error("the supervisor does not answer")),
       );
-      this.#received = (number) => {
-        if (number !== batch.number) return;
+      this.#endWait = () => {
         cancel();
         resolve();
+      };
+      this.#received = (number) => {
+        if (number === batch.number) this.#endWait();
       };
       this.#send(batch);
     });
@@ -39,6 +45,12 @@ export class UsageClient implements UsageStore {
   /** Confirms that the supervisor has received the batch with this number. */
   received(batch: number): void {
     this.#received(batch);
+  }
+
+  /** Notes that the supervisor is gone, and waits for it no longer. */
+  supervisorIsGone(): void {
+    this.#isSupervisorGone = true;
+    this.#endWait();
   }
 
   /** Yields nothing: the supervisor creates the reports, never a worker. */

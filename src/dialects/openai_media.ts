@@ -9,41 +9,60 @@ import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
 import { readTokens } from "./openai_usage.ts";
+import { readStatedCost } from "./stated_cost.ts";
 import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { createParsedTypes, type EventData, TypedEventScanner } from "./typed_events.ts";
-import { fieldOf, listIn, toMs, toUnits } from "./usage_classes.ts";
+import { countIn, fieldOf, listIn, toMs, toUnits } from "./usage_classes.ts";
 
 /** The events that end an image. */
 const IMAGES = ["image_generation.completed", "image_edit.completed"];
 /** The events that end the stream. */
-const ENDS = ["speech.audio.done", "transcript.text.done"];
+const ENDS = ["speech.audio.done", "transcript.text.done", "transcription.done"]; // Mistral's last
 const TYPES = createParsedTypes(...IMAGES, ...ENDS);
 const NAMES = ["input_tokens", "output_tokens"] as const;
-/** Depth of `data` in a plain answer. */
-const DATA_DEPTH = 2;
+/** Mistral's names. */
+const CHAT_NAMES = ["prompt_tokens", "completion_tokens"] as const;
 
 /** Kind of the output that an answer does not divide: pictures, sound or text. */
 type OutputKind = "image" | "audio" | undefined;
 
 /** Reads the usage of an answer: tokens, or the duration of a recording. */
-function readKind(answer: unknown, outputKind: OutputKind, json: string): TokenUsage | undefined {
+export function readMedia(
+  answer: unknown,
+  outputKind: OutputKind,
+  json: string,
+): TokenUsage | undefined {
   const usage = fieldOf(answer, "usage");
   const audioMs = toMs(fieldOf(usage, "seconds"));
   const isTimed = fieldOf(usage, "type") === "duration" && audioMs !== undefined;
-  if (isTimed) return toUnits({ audioMs });
+  if (isTimed) return toUnits({ audioMs }, { statedCost: readStatedCost(usage, json) });
   const tier = fieldOf(answer, "service_tier");
-  return readTokens(usage, NAMES, { json, tier, ...(outputKind && { outputKind }) });
+  const names = countIn(usage, "prompt_tokens") === undefined ? NAMES : CHAT_NAMES;
+  return readTokens(usage, names, { json, tier, ...(outputKind && { outputKind }) });
 }
 
-/** Reads the usage of a plain answer. Images that state none are counted. */
+/** Reads the usage of a transcription. Some state only the length of the recording. */
+function readTranscription(answer: unknown, json: string): TokenUsage | undefined {
+  const stated = readMedia(answer, undefined, json);
+  const audioMs = stated === undefined ? toMs(fieldOf(answer, "duration")) : undefined;
+  return audioMs === undefined ? stated : toUnits({ audioMs });
+}
+
+/** Reads the usage of images. They are counted if no tokens are stated, as at xAI. */
+function readImages(answer: unknown, images: number, json: string): TokenUsage | undefined {
+  const stated = readMedia(answer, "image", json);
+  if (stated !== undefined || images === 0) return stated;
+  return toUnits({ images }, { statedCost: readStatedCost(fieldOf(answer, "usage"), json) });
+}
+
+/** Reads the usage of a plain answer. */
 function readUsage(answer: unknown, json: string): TokenUsage | undefined {
   const images = listIn(answer, "data").length;
   // The end of a long answer shows neither `data` nor `text`. Only transcriptions state a type.
   const isSpoken = fieldOf(answer, "text") !== undefined ||
     fieldOf(fieldOf(answer, "usage"), "type") !== undefined;
   const isImage = images > 0 || !isSpoken;
-  const usage = readKind(answer, isImage ? "image" : undefined, json);
-  return usage === undefined && images > 0 ? toUnits({ images }) : usage;
+  return isImage ? readImages(answer, images, json) : readTranscription(answer, json);
 }
 
 /** Watches one stream of images, speech or a transcript. */
@@ -56,13 +75,12 @@ class MediaScanner extends TypedEventScanner {
     this.#imagesLeft = answers;
   }
 
-  protected override isStreamEnd(type: unknown, event: EventData, json: string): boolean {
+  protected override readEvent(type: unknown, event: EventData, json: string): boolean {
     const isImage = IMAGES.includes(String(type));
     const isEnd = ENDS.includes(String(type));
     if (!isImage && !isEnd) return false;
     const spoken = type === "speech.audio.done" ? "audio" : undefined;
-    const stated = readKind(event, isImage ? "image" : spoken, json);
-    const usage = stated ?? (isImage ? toUnits({ images: 1 }) : undefined);
+    const usage = isImage ? readImages(event, 1, json) : readMedia(event, spoken, json);
     if (usage !== undefined) this.usage = addTokens(this.usage, usage); // each image has its own
     return isEnd || --this.#imagesLeft <= 0;
   }
@@ -73,9 +91,9 @@ class MediaScanner extends TypedEventScanner {
 }
 
 /** The dialect of images, speech and transcriptions. */
-export const OPENAI_EVENTS: Dialect = {
+export const OPENAI_MEDIA: Dialect = {
   createScanner: (answers) => new MediaScanner(answers),
-  createMeter: () => new PlainAnswerMeter(readUsage, { listDepth: DATA_DEPTH }),
+  createMeter: () => new PlainAnswerMeter(readUsage),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
   countOutput: countPlainOutput,
   toErrorBody: toErrorJson,

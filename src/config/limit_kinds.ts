@@ -1,14 +1,15 @@
 /**
  * The kinds of limit. All engine-independent differences between them are described here. To add a
  * kind of a known unit, add a field to `LimitSet` and an entry to {@link LIMIT_KINDS}. The compiler
- * then names all other code that must handle it. A new unit also needs an amount in `Amounts`
- * (`limiter.ts`), its reservation and settlement (`steps/token_account.ts`, `steps/later_usage.ts`),
- * its form in messages (`limit_messages.ts` of workers), and its credits (`admin/credits.ts`), which
- * the compiler does not all name.
+ * then names the other code that must handle it, except options that are numbers
+ * (`environment.ts`, `cli/keys.ts`, `admin/console/limit_fields.tsx`). A new unit also needs an
+ * amount in `Amounts` (`limits/limiter.ts`), its reservation and settlement
+ * (`steps/token_account.ts`, `steps/later_usage.ts`), its form in messages (`limit_messages.ts` of
+ * workers), and its credits (`admin/credits.ts`), which the compiler does not all name.
  *
  * @module
  */
-import type { LimitSet } from "../config/limit_set.ts";
+import type { LimitSet } from "./limit_set.ts";
 import type { ErrorCode } from "../errors/codes.ts";
 
 /** Kinds of limit. */
@@ -113,6 +114,16 @@ export const SETTLED_LIMITS: readonly SettledLimit[] = LIMIT_NAMES.filter((name)
 export const AMOUNT_UNITS: readonly AmountUnit[] = Array.from(
   new Set(SETTLED_LIMITS.map((name) => LIMIT_KINDS[name].unit)),
 );
+/** Names of the limits of open calls. */
+const OPEN_LIMITS = LIMIT_NAMES.filter((name) => !isWindowed(name));
+/** Returns whether limits count open calls. */
+export const hasOpenLimit = (limits: LimitSet): boolean =>
+  OPEN_LIMITS.some((name) => limits[name] !== undefined);
+
+/** Returns whether limits count tokens or money, which a call states only at its end. */
+export const hasAmountLimit = (limits: LimitSet): boolean =>
+  SETTLED_LIMITS.some((name) => limits[name] !== undefined);
+
 /** Names of the budgets. */
 export const BUDGET_NAMES: readonly BudgetName[] = LIMIT_NAMES.filter(isBudget);
 /** Names of the limits that have a window or a period. */
