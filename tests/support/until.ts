@@ -20,12 +20,23 @@ export async function until(
   ms = 30_000,
 ): Promise<void> {
   const start = performance.now();
-  while (!(await condition())) {
-    const waited = performance.now() - start;
-    if (waited > ms) assert.fail(`waited ${ms} ms without success: ${what}`);
-    await new Promise((resolve) =>
-      setTimeout(resolve, Math.min(MOST_MS, Math.max(LEAST_MS, waited / 20)))
-    );
+  // A check can hang, such as a call that is never answered.
+  const { promise: hung, reject } = Promise.withResolvers<never>();
+  hung.catch(() => {});
+  const timer = setTimeout(
+    () => reject(new Error(`the check did not end: ${what}`)),
+    ms + MOST_CHECK_MS,
+  );
+  try {
+    while (!(await Promise.race([condition(), hung]))) {
+      const waited = performance.now() - start;
+      if (waited > ms) assert.fail(`waited ${ms} ms without success: ${what}`);
+      await new Promise((resolve) =>
+        setTimeout(resolve, Math.min(MOST_MS, Math.max(LEAST_MS, waited / 20)))
+      );
+    }
+  } finally {
+    clearTimeout(timer);
   }
 }
 
