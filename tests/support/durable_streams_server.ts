@@ -17,6 +17,8 @@ import { until } from "./until.ts";
 /** A server that listens. */
 export interface DurableStreamsServer {
   readonly url: string;
+  /** Errors that broke off an answer; its reader sees only the end of the connection. */
+  readonly errors: readonly unknown[];
   close(): Promise<void>;
 }
 
@@ -124,7 +126,9 @@ export async function startDurableStreamsServer(): Promise<DurableStreamsServer>
     });
     await pass(answer, response);
   };
-  const server = createServer(async (request, response) => {
+  const errors: unknown[] = [];
+  // The suite keeps its connections: a slow one must not be closed while its next request is sent.
+  const server = createServer({ keepAliveTimeout: 60_000 }, async (request, response) => {
     try {
       if (request.method !== "PUT" && request.method !== "POST") {
         return await read(request, response);
@@ -132,13 +136,15 @@ export async function startDurableStreamsServer(): Promise<DurableStreamsServer>
       const { status, headers } = await write(stage, streams, request);
       const own = Object.entries(headers).filter(([name]) => !HOP.has(name));
       response.writeHead(status, Object.fromEntries(own)).end();
-    } catch {
+    } catch (error) {
+      if (!response.destroyed) errors.push(error);
       response.destroy();
     }
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    errors,
     async close() {
       for (const { exchange } of streams.values()) exchange.upstream.destroy();
       server.closeAllConnections();
