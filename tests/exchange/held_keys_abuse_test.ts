@@ -122,6 +122,10 @@ describe("a held key under abuse", () => {
         "?%6bey=1",
         "?api_key=1",
         "?a;access_token=1",
+        "?oauth_token=1",
+        "?bearer_token=1",
+        "?%24httpHeaders=Authorization:1",
+        "?subscription-key=1",
       ]
     ) {
       const answer = await call(gateway, `/v1/chat/completions${query}`);
