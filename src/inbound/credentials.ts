@@ -95,8 +95,9 @@ function malformedUpstreamKey(header: string): GatewayError {
   return errorAt(header, "invalid_upstream_auth", `send ${toForm(header)}, once`);
 }
 
-/** Fields of a query in which interfaces accept a key. */
-const KEY_IN_QUERY = /^(?:key|api[-_]?key|access_token)$/;
+/** Fields of a query in which interfaces accept a key: all `queryKeys` of shapes, and similar. */
+const KEY_IN_QUERY =
+  /^(?:key|api[-_]?key|subscription-key|(?:access|bearer|oauth)_token|httpheaders)$/;
 
 /**
  * Checks that a caller without a readable key has not sent one in another place. It must not use a

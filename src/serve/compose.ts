@@ -31,7 +31,7 @@ import type { Transport } from "../upstream/transport.ts";
 import { runtime } from "../runtime.ts";
 import { type EngineReferences, Engines } from "./engines.ts";
 import { type Identity, openIdentity, type RedisPlace } from "./identity_engines.ts";
-import { createRefusalReporter } from "./held_key_refusals.ts";
+import { createRefusalReporter } from "../observe/held_key_refusals.ts";
 import { createHeldKeyReader, openHeldKeyReader } from "./held_key_sources.ts";
 import { type OpenKeyStore, openKeyStore } from "./key_stores.ts";
 import { describeBug } from "./lifecycle.ts";

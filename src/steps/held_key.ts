@@ -98,8 +98,8 @@ export async function sendWithHeldKey(
     flow.credentials = toCredentials(key, provider);
     return hideKey(await send(sent), key);
   };
-  const used = await withDeadline(held.get(), { exchange, clock, toError });
   exchange.facts.usesHeldKey = true;
+  const used = await withDeadline(held.get(), { exchange, clock, toError });
   const kept = body === null ? null : new RepeatableBody(body);
   let mustRepeat = false;
   try {

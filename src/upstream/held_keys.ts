@@ -6,6 +6,7 @@
  */
 import type { Config } from "../config/config.ts";
 import type { HeldKeySource } from "../config/held_key.ts";
+import { GATEWAY_KEY_START } from "../config/schema.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 
@@ -42,6 +43,8 @@ export interface HeldKeyReader {
 
 /** Visible ASCII, so that a key cannot split a header. */
 const KEY = /^[\x21-\x7e]{1,8192}$/;
+/** A key of a gateway, which is never forwarded. */
+const GATEWAY_KEY = new RegExp(GATEWAY_KEY_START);
 /**
  * The shortest time until the next reading of a file or a variable after a failure, and between
  * readings because of refusals. Milliseconds.
@@ -56,12 +59,14 @@ const READING_MS = 15_000;
  * Returns the key in the content of a source.
  *
  * @param source The source, for the error
- * @throws If the content is not a single key
+ * @throws If the content is not a single key, or is a gateway key
  */
 export function toSingleKey(content: string, source = "its source"): string {
   const key = content.trim();
-  if (KEY.test(key)) return key;
-  throw new Error(`Cannot use a held key: ${source} must have the key alone, on one line`);
+  const fail = (why: string) => new Error(`Cannot use a held key: ${source} ${why}`);
+  if (!KEY.test(key)) throw fail("must have the key alone, on one line");
+  if (GATEWAY_KEY.test(key)) throw fail("has a gateway key: it must have a key of the provider");
+  return key;
 }
 
 /** One key, read when it is first used. */

@@ -122,6 +122,10 @@ describe("a held key under abuse", () => {
         "?%6bey=1",
         "?api_key=1",
         "?a;access_token=1",
+        "?oauth_token=1",
+        "?bearer_token=1",
+        "?%24httpHeaders=Authorization:1",
+        "?subscription-key=1",
       ]
     ) {
       const answer = await call(gateway, `/v1/chat/completions${query}`);
@@ -291,6 +295,23 @@ describe("a held key under abuse", () => {
     assert.equal(provider.calls.length, 0);
     const { error } = await gateway.settled();
     assert.match(String(error), /Cannot read a held key: no answer within 10 s/);
+  });
+
+  it("whose source is silent is the payer of a call whose caller leaves", async () => {
+    let readings = 0;
+    const gateway = await start(() => (readings++, new Promise(() => {})));
+    const leaving = new AbortController();
+    const left = fetch(`${gateway.a}/v1/chat/completions`, {
+      method: "POST",
+      headers: { "gateway-auth": `Bearer ${KEY}`, "content-type": "application/json" },
+      body: GOOD_BODY,
+      signal: leaving.signal,
+    }).catch(() => {});
+    await until(() => readings === 1, "the key is read");
+    leaving.abort();
+    await left;
+    const { outcome, usesHeldKey } = await gateway.settled();
+    assert.deepEqual([outcome, usesHeldKey], ["client_closed", true]);
   });
 
   it("whose source is silent passes on a refusal of the provider in time", async () => {

@@ -8,6 +8,7 @@ import { setImmediate } from "node:timers";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { parseConfig } from "../../src/config/config.ts";
 import { createGateway } from "../../src/gateway.ts";
+import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import type { HeldKeyReader } from "../../src/upstream/held_keys.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { type Arrived, type Provider, startProvider } from "../support/provider.ts";
@@ -196,6 +197,7 @@ describe("a provider key that the gateway holds", () => {
     "a file that others can read": () => ({ file: write("wide", HELD, 0o640) }),
     "a file without a key": () => ({ file: write("empty", "\n") }),
     "a file with two lines": () => ({ file: write("lines", `${HELD}\n${HELD}`) }),
+    "a file with a gateway key": () => ({ file: write("gateway", generateGatewayKey()) }),
     "a variable that is not set": () => ({ env: "ABSENT_VARIABLE" }),
     "a command that fails": () => ({ exec: ["/bin/false"] }),
     "a command that does not exist": () => ({ exec: ["/bin/absent-command", HELD] }),
@@ -209,6 +211,7 @@ describe("a provider key that the gateway holds", () => {
       assert.equal(codeOf(await call(gateway, ALLOWED, own)), "ok");
       assert.equal(provider.calls.length, 1);
       await gateway.settled(3);
+      assert.deepEqual(gateway.records.map((each) => each.usesHeldKey), [true, true, undefined]);
       assert.equal(JSON.stringify(gateway.records).includes("canary"), false);
       assert.match(
         String((gateway.records[0]?.error as Error).message),
