@@ -24,6 +24,7 @@ import {
   toStored,
 } from "./run_chain.ts";
 import {
+  MAX_ANCESTORS,
   MIN_UNUSED_MS,
   narrower,
   type RefusedRun,
@@ -205,6 +206,7 @@ export class MemoryRuns implements RunRegistry {
       ? ancestorsOf(runs, { parent: parent ?? run.parent })
       : [createRun(parent, now, defaults)];
     const chain: Chain = [run, ...above];
+    if (above.length > MAX_ANCESTORS) throw new Refused("depth");
     this.#makeRoom(keyId, runs, chain, bounds.maxPerKey, now);
     if (isJoining) joinParent(run, parent, above);
     run.budget = narrower(run.budget, limits.budget);

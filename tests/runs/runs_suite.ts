@@ -228,6 +228,16 @@ export function describeRuns(
       assert.equal(await refusal("r9", { parent: "r8" }), "invalid_run");
     });
 
+    it("a call that is refused because too many runs are above it changes nothing", async () => {
+      for (let depth = 1; depth <= 8; depth++) {
+        await admit(`r${depth}`, { parent: `r${depth - 1}` });
+      }
+      await admit("r0", { parent: "top" });
+      const before = await statusOf("r8");
+      assert.equal(await refusal("r8", { ...sent("one"), limits: { calls: 1 } }), "invalid_run");
+      assert.deepEqual(await statusOf("r8"), before);
+    });
+
     it("runs of another key have nothing to do with it", async () => {
       await admit("a", { limits: { calls: 1 } });
       keyId = `agent-${++made}`;
