@@ -312,6 +312,21 @@ export function describeRuns(
       for (let calls = 0; calls < 4; calls++) await call("b");
     });
 
+    it("a changed idle time applies to the runs that are remembered already", async () => {
+      const call = async (id: string, idleMs: number) =>
+        (await admit(id, { bounds: { ...BOUNDS, idleMs } })).release(1, false);
+      const listed = async () => (await under.runs.list(keyId, 10)).map(({ id }) => id);
+      for (const id of ["a", "b"]) await call(id, 100 * IDLE_MS);
+      await under.pass(IDLE_MS / 2);
+      await call("b", IDLE_MS);
+      await under.pass(IDLE_MS / 2 + 1000);
+      await call("c", IDLE_MS);
+      assert.deepEqual((await listed()).toSorted(), ["b", "c"]);
+      await under.pass(IDLE_MS + 1000);
+      await call("d", IDLE_MS);
+      assert.deepEqual(await listed(), ["d"]);
+    });
+
     it("a key has a bounded number of runs: the longest unused make room", async () => {
       const bounds = { ...BOUNDS, maxPerKey: 3 };
       const call = async (id: string) => (await admit(id, { bounds })).release(1, false);
