@@ -16,6 +16,7 @@ import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import { createGateway, type Gateway, portableDigest } from "../gateway.ts";
 import { embedIdentity } from "../steps/token_verifier_setup.ts";
 import { toJsonLine, toPrettyLine } from "../observe/access_log.ts";
+import { createRefusalReporter } from "../observe/held_key_refusals.ts";
 import {
   type Bindings,
   createHeldKeyReader,
@@ -87,7 +88,7 @@ function create(env: Bindings): Gateway {
   return createGateway(config, {
     ...createParts(env, config, { clock, keepAlive: waitUntil, report: warn }),
     clock,
-    readHeldKey: createHeldKeyReader(env),
+    readHeldKey: createHeldKeyReader(env, warn),
     identity: embedIdentity(config, {
       digest: portableDigest,
       clock,
@@ -96,7 +97,10 @@ function create(env: Bindings): Gateway {
       keepAlive: waitUntil,
     }),
     tracer: untilSettled,
-    observers: config.log === "off" ? [] : [logTo(config.log)],
+    observers: [
+      createRefusalReporter(config, warn),
+      ...(config.log === "off" ? [] : [logTo(config.log)]),
+    ],
   });
 }
 
