@@ -235,8 +235,11 @@ describe("a Worker", () => {
 
   it("reports a held key that is missing, or that the provider refuses, once until it works", async () => {
     const held = { maxOutput: 1, upstreamKey: { env: "HELD" } };
-    const variables = configWith({ log: "off", keys: [{ id: "me", key: KEY, heldKeys: true }] }, held);
-    const { authorization: _, ...headers } = headersOf(KEY);
+    const variables = configWith(
+      { log: "off", keys: [{ id: "me", key: KEY, heldKeys: true }] },
+      held,
+    );
+    const headers = { "content-type": "application/json", "gateway-auth": `Bearer ${KEY}` };
     const ask = async (worker: TestWorker) =>
       (await callRaw(worker.url, { headers, body: GOOD_BODY })).status;
     const keyless = await start(variables);
