@@ -236,6 +236,9 @@ export function describeRuns(
       const before = await statusOf("r8");
       assert.equal(await refusal("r8", { ...sent("one"), limits: { calls: 1 } }), "invalid_run");
       assert.deepEqual(await statusOf("r8"), before);
+      assert.deepEqual([before.isStopped, (await statusOf("top")).open], [false, 9]);
+      await under.runs.stop(keyId, "top");
+      assert.equal((await statusOf("r8")).isStopped, true);
     });
 
     it("runs of another key have nothing to do with it", async () => {
