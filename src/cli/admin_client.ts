@@ -4,7 +4,10 @@
  * @module
  */
 import { request } from "node:http";
+import { request as requestByTls } from "node:https";
+import process from "node:process";
 import type { Config } from "../config/config.ts";
+import { isTrustedAddress } from "../config/identity.ts";
 import { CommandLineError } from "./command.ts";
 import { toPlain } from "./table.ts";
 
@@ -65,7 +68,8 @@ export function askAdminInParts(
       ...(token !== undefined && { authorization: `Bearer ${token}` }),
       ...(content !== undefined && { "content-type": "application/json" }),
     };
-    const asking = request(url, { method, headers, timeout, agent: false }, (response) => {
+    const send = url.startsWith("https:") ? requestByTls : request;
+    const asking = send(url, { method, headers, timeout, agent: false }, (response) => {
       response.setEncoding("utf8");
       const parts = async function* (): AsyncIterable<string> {
         for await (const part of response) yield String(part);
@@ -95,32 +99,57 @@ export async function askAdmin(
   return { status: answer.status, text: await collect(answer.parts) };
 }
 
+/** An admin listener, or a Worker for operators. */
+export interface AdminPlace {
+  /** A URL without a path. */
+  readonly origin: string;
+  /** The admin token, if one is needed. */
+  readonly token?: string | undefined;
+  /** The source of the token, for people. */
+  readonly tokenSource: string;
+}
+
+/** Returns the admin listener of a configuration. @throws {CommandLineError} If it has none */
+export function toAdminPlace({ admin }: Pick<Config, "admin">): AdminPlace {
+  if (admin === undefined) {
+    throw new CommandLineError(
+      "the command needs the running gateway: set admin in the configuration",
+    );
+  }
+  return { origin: toAdminUrl(admin), token: admin.token, tokenSource: "the configuration" };
+}
+
+/** The variable with the admin token. */
+const TOKEN_VARIABLE = "SALLYPORT_ADMIN_TOKEN";
+
+/** Returns the admin listener at a stated address. @throws {CommandLineError} For a mistake */
+export function readAdminPlace(url: string): AdminPlace {
+  if (!isTrustedAddress(url) || !/^\w+:\/\/[^/?#]+\/?$/.test(url)) {
+    throw new CommandLineError("--url expects an address such as https://admin.example.com");
+  }
+  const { [TOKEN_VARIABLE]: token = "" } = process.env;
+  if (token === "") throw new CommandLineError(`--url needs the admin token in ${TOKEN_VARIABLE}`);
+  return { origin: new URL(url).origin, token, tokenSource: TOKEN_VARIABLE };
+}
+
 /**
- * Calls the gateway of a configuration for a command that needs it running.
+ * Calls a running gateway for a command that needs it running.
  *
  * @param path Path and query, such as `/v1/runs`
  * @returns The text of its answer
  * @throws {CommandLineError} If no gateway runs, or if it refuses
  */
 export async function askGateway(
-  { admin }: Pick<Config, "admin">,
+  { origin, token, tokenSource }: AdminPlace,
   path: string,
   request: Pick<AdminCallOptions, "method" | "content"> = {},
 ): Promise<string> {
-  if (admin === undefined) {
-    throw new CommandLineError(
-      "the command needs the running gateway: set admin in the configuration",
-    );
-  }
-  const origin = toAdminUrl(admin);
-  const { token } = admin;
-  const answer = await askAdminInParts(origin + path, {
-    timeout: ANSWER_MS,
-    ...request,
-    ...(token !== undefined && { token }),
+  const options = { timeout: ANSWER_MS, ...request, ...(token !== undefined && { token }) };
+  const answer = await askAdminInParts(origin + path, options).catch(({ message }: Error) => {
+    throw new CommandLineError(`cannot ask the gateway at ${origin}: ${message}`);
   });
   if (answer === undefined) throw new CommandLineError(`no gateway runs at ${origin}`);
-  if (answer.status !== 200) throw await readRefusal(answer, origin);
+  if (answer.status !== 200) throw await readRefusal(answer, origin, tokenSource);
   return await collect(answer.parts);
 }
 
@@ -135,10 +164,11 @@ export async function collect(parts: AsyncIterable<string>): Promise<string> {
 export async function readRefusal(
   { status, parts }: StreamedAdminAnswer,
   origin: string,
+  tokenSource = "the configuration",
 ): Promise<CommandLineError> {
   if (status === 401) {
     return new CommandLineError(
-      `the gateway at ${origin} has another admin.token than the configuration`,
+      `the gateway at ${origin} has another admin.token than ${tokenSource}`,
     );
   }
   let content: unknown;

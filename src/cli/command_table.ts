@@ -264,7 +264,7 @@ export const COMMANDS = {
   "runs list": {
     text: "list the runs of agents, the last used first",
     notes: "The running gateway counts them. A run belongs to a gateway key.",
-    options: ["config", "env-file", "key", "limit", "json"],
+    options: ["config", "env-file", "url", "key", "limit", "json"],
     texts: { key: "only the runs of this key", limit: "the largest number of runs. Default: 50" },
     example: "sallyport runs list",
   },
@@ -272,7 +272,7 @@ export const COMMANDS = {
     operand: "RUN",
     text: "stop a run of an agent, and all runs below it",
     notes: "Open calls end within a second, at every gateway. Further calls are refused.",
-    options: ["config", "env-file", "key", "reason", "json"],
+    options: ["config", "env-file", "url", "key", "reason", "json"],
     texts: { key: "the key that the run belongs to" },
     example: "sallyport runs stop nightly --key 4fJ0bR7sQm2K",
   },

@@ -6,7 +6,7 @@
  */
 import { gatewayKeyId } from "../keys/key_format.ts";
 import { loadConfig } from "../serve/load_config.ts";
-import { askGateway } from "./admin_client.ts";
+import { askGateway, toAdminPlace } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 import { toPlain } from "./table.ts";
@@ -27,7 +27,7 @@ export async function creditCommand(options: CommandOptions): Promise<void> {
   const { config } = loadConfig(options.config);
   const id = encodeURIComponent(gatewayKeyId(operand) ?? operand);
   const content = { tokens, money, reason };
-  const given = await askGateway(config, `/v1/${kind}/${id}/credit`, { content });
+  const given = await askGateway(toAdminPlace(config), `/v1/${kind}/${id}/credit`, { content });
   if (options.json) return print(`${given}\n`);
   const amounts = [tokens === undefined ? [] : `${tokens} tokens`, money ?? []].flat();
   print(`credited: ${amounts.join(" and ")} to ${toPlain(operand)}\n`);

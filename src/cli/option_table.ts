@@ -89,6 +89,12 @@ export const OPTIONS = {
     value: "30s",
     text: "ask again until the answer is yes, for at most this time",
   },
+  "url": {
+    type: "string",
+    value: "URL",
+    text:
+      "the admin address to ask, instead of the configuration's. Its token is in SALLYPORT_ADMIN_TOKEN",
+  },
   "name": { type: "string", value: "NAME", text: "a name for people" },
   "providers": { type: "string", value: "a,b", text: "providers that the key can use" },
   "models": { type: "string", value: "'gpt-*,o3'", text: "models that the key can use" },

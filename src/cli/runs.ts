@@ -1,5 +1,5 @@
 /**
- * `sallyport runs`: the runs of agents, which the running gateway counts.
+ * `sallyport runs`: the runs of agents, which the running gateway counts, or a Worker's objects.
  *
  * @module
  */
@@ -7,7 +7,7 @@ import type { RunList } from "../admin/api/runs.ts";
 import type { RunView } from "../admin/run_lists.ts";
 import { gatewayKeyId } from "../keys/key_format.ts";
 import { loadConfig } from "../serve/load_config.ts";
-import { askGateway } from "./admin_client.ts";
+import { type AdminPlace, askGateway, readAdminPlace, toAdminPlace } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import { readLimit } from "./keys.ts";
 import type { CommandOptions } from "./options.ts";
@@ -41,11 +41,17 @@ function toTable(runs: readonly RunView[]): string {
   return alignColumns(titles, runs.map(toRow));
 }
 
+/** Returns the gateway to ask. @throws {CommandLineError} If it is not known */
+function placeOf({ url, config }: CommandOptions): AdminPlace {
+  if (url === undefined) return toAdminPlace(loadConfig(config).config);
+  if (config !== undefined) throw new CommandLineError("runs accepts --url or --config, not both");
+  return readAdminPlace(url);
+}
+
 async function list(options: CommandOptions): Promise<void> {
   const query = new URLSearchParams({ limit: String(readLimit(options.limit, MAX_LISTED)) });
   if (options.key !== undefined) query.set("key", toKeyId(options.key));
-  const { config } = loadConfig(options.config);
-  const { runs } = JSON.parse(await askGateway(config, `/v1/runs?${query}`)) as RunList;
+  const { runs } = JSON.parse(await askGateway(placeOf(options), `/v1/runs?${query}`)) as RunList;
   if (options.json) return print(`${JSON.stringify(runs, null, 2)}\n`);
   print(runs.length === 0 ? "no runs\n" : `${toTable(runs)}\n`);
 }
@@ -59,9 +65,8 @@ async function stop(options: CommandOptions): Promise<void> {
     );
   }
   const query = new URLSearchParams({ key: toKeyId(key), ...(reason !== undefined && { reason }) });
-  const { config } = loadConfig(options.config);
   const path = `/v1/runs/${encodeURIComponent(operand)}?${query}`;
-  const stopped = await askGateway(config, path, { method: "DELETE" });
+  const stopped = await askGateway(placeOf(options), path, { method: "DELETE" });
   if (options.json) return print(`${stopped}\n`);
   print(`stopped: ${toPlain(operand)} and the runs below it\n`);
 }

@@ -178,13 +178,19 @@ function findForeignKeys(config: Config): ConfigIssue[] {
   }));
 }
 
-/** Makes the function that reads held keys from the Worker's secrets. */
-export function createHeldKeyReader(env: Bindings): HeldKeyReader {
+/** Makes the function that reads held keys from the Worker's secrets. It reports a missing one once. */
+export function createHeldKeyReader(env: Bindings, report: ReportEvent): HeldKeyReader {
+  const reported = new Set<string>();
   return (source) => {
     const name = "env" in source ? source.env : "";
     const { [name]: value } = env;
     if (typeof value === "string" && value !== "") return value;
-    throw new Error(`Cannot read a held key: the Worker has no secret ${name}`);
+    const message = `Cannot read a held key: the Worker has no secret ${name}`;
+    if (!reported.has(name)) {
+      report(message, { event: "held_key_failed", source: `the secret ${name}` });
+    }
+    reported.add(name);
+    throw new Error(message);
   };
 }
 

@@ -88,7 +88,7 @@ function create(env: Bindings): Gateway {
   return createGateway(config, {
     ...createParts(env, config, { clock, keepAlive: waitUntil, report: warn }),
     clock,
-    readHeldKey: createHeldKeyReader(env),
+    readHeldKey: createHeldKeyReader(env, warn),
     identity: embedIdentity(config, {
       digest: portableDigest,
       clock,

@@ -7,20 +7,24 @@
  * @module
  */
 import { joinChunks } from "../http/read_all.ts";
+import { JsonSkeleton } from "./json_skeleton.ts";
 
 /** One frame. */
 export interface Frame {
   /** Its headers with text, such as `:event-type`. */
   readonly headers: ReadonlyMap<string, string>;
-  /** Empty if the frame is larger than {@link MAX_READ_BYTES}. */
+  /**
+   * Its payload. Of a frame larger than {@link MAX_READ_BYTES} the skeleton of its JSON; empty if
+   * that is too long, or if it is no JSON.
+   */
   readonly payload: Uint8Array;
 }
 
 const PRELUDE_BYTES = 12;
 const CHECKSUM_BYTES = 4;
 /**
- * The largest frame that is read whole. AWS allows 24 MB, but no frame that states usage is large.
- * Only the headers of larger frames are read, because one of them can end the answer.
+ * The largest frame that is read whole. AWS allows 24 MB. Usage can be in a frame with all that a
+ * guardrail has read, so the headers and the skeleton of larger frames are read.
  */
 const MAX_READ_BYTES = 131_072;
 /** Bytes of a header's value by its type; type 6 and 7 state their length. */
@@ -63,6 +67,8 @@ export class FrameReader {
   /** Length of the unfinished frame; 0 before its prelude is complete. */
   #length = 0;
   #readBytes = PRELUDE_BYTES;
+  /** The payload of an unfinished frame that is too large. */
+  #skeleton: JsonSkeleton | undefined;
   /** True after bytes that are no frame. The rest is not read. */
   #isBroken = false;
 
@@ -84,6 +90,8 @@ export class FrameReader {
       const taken = rest.subarray(0, wanted);
       rest = rest.subarray(taken.length);
       const read = taken.subarray(0, Math.max(0, this.#readBytes - this.#frameBytes));
+      const payloadEnd = this.#length - CHECKSUM_BYTES - this.#frameBytes;
+      this.#skeleton?.push(taken, read.length, Math.min(taken.length, payloadEnd));
       this.#frameBytes += taken.length;
       if (read.length > 0) this.#parts.push(new Uint8Array(read));
       if (taken.length === wanted) this.#advance();
@@ -98,6 +106,7 @@ export class FrameReader {
       const isLarge = this.#length > MAX_READ_BYTES;
       const headersEnd = PRELUDE_BYTES + prelude.getUint32(4);
       this.#readBytes = isLarge ? Math.min(headersEnd, MAX_READ_BYTES) : this.#length;
+      this.#skeleton = isLarge ? new JsonSkeleton() : undefined;
       this.#isBroken = this.#length < PRELUDE_BYTES + CHECKSUM_BYTES;
       return;
     }
@@ -111,7 +120,9 @@ export class FrameReader {
     try {
       const headersEnd = PRELUDE_BYTES + viewOf(bytes).getUint32(4);
       const headers = readHeaders(bytes.subarray(PRELUDE_BYTES, headersEnd));
-      const payload = bytes.subarray(headersEnd, bytes.length - CHECKSUM_BYTES);
+      const payload = this.#skeleton === undefined
+        ? bytes.subarray(headersEnd, bytes.length - CHECKSUM_BYTES)
+        : Uint8Array.from(this.#skeleton.text ?? "", (byte) => byte.charCodeAt(0));
       this.#onFrame({ headers, payload });
     } catch {
       this.#isBroken = true; // its headers leave their bounds

@@ -24,6 +24,7 @@ import {
   toStored,
 } from "./run_chain.ts";
 import {
+  MAX_ANCESTORS,
   MIN_UNUSED_MS,
   narrower,
   type RefusedRun,
@@ -65,6 +66,8 @@ export class MemoryRuns implements RunRegistry {
   readonly #clock: Pick<Clock, "now">;
   readonly #storage: RunStorage | undefined;
   #sweep = this.#keys.entries();
+  /** The idle time of the last call, which the configuration can change. Milliseconds. */
+  #idleMs: number | undefined;
 
   /** @param storage Receives changes. If left out, runs last as long as this object */
   constructor(clock: Pick<Clock, "now">, storage?: RunStorage) {
@@ -92,6 +95,7 @@ export class MemoryRuns implements RunRegistry {
   decide(call: RunCall, onStopped: () => void): MemoryRunLease | RefusedRun {
     const { keyId, reservation, body } = call;
     const now = this.#clock.now();
+    this.#idleMs = call.bounds.idleMs;
     this.#forgetOthers(now);
     const runs = this.#runsOf(keyId);
     this.#forgetIdle(keyId, runs, now);
@@ -184,7 +188,7 @@ export class MemoryRuns implements RunRegistry {
     let next = 0;
     for (const [keyId, runs] of this.#keys) {
       this.#forgetIdle(keyId, runs, now);
-      for (const { expiresAt } of runs.values()) next = Math.max(next, expiresAt);
+      for (const run of runs.values()) next = Math.max(next, this.#expiryOf(run));
     }
     return next;
   }
@@ -205,24 +209,24 @@ export class MemoryRuns implements RunRegistry {
       ? ancestorsOf(runs, { parent: parent ?? run.parent })
       : [createRun(parent, now, defaults)];
     const chain: Chain = [run, ...above];
+    if (above.length > MAX_ANCESTORS) throw new Refused("depth");
     this.#makeRoom(keyId, runs, chain, bounds.maxPerKey, now);
     if (isJoining) joinParent(run, parent, above);
     run.budget = narrower(run.budget, limits.budget);
     run.calls = narrower(run.calls, limits.calls);
-    for (const used of chain) this.#use(keyId, runs, used, now, bounds.idleMs);
+    for (const used of chain) this.#use(keyId, runs, used, now);
     return chain;
   }
 
+  /** Returns the time at which a run is idle. */
+  #expiryOf({ usedAt, expiresAt }: Run): number {
+    return this.#idleMs === undefined ? expiresAt : usedAt + this.#idleMs;
+  }
+
   /** Renews the last use of a run. */
-  #use(
-    keyId: string,
-    runs: KeyRuns,
-    run: Run,
-    now: number,
-    idleMs = run.expiresAt - run.usedAt,
-  ): void {
+  #use(keyId: string, runs: KeyRuns, run: Run, now: number): void {
+    run.expiresAt = now + (this.#idleMs ?? run.expiresAt - run.usedAt);
     run.usedAt = now;
-    run.expiresAt = now + idleMs;
     runs.delete(run.id);
     runs.set(run.id, run);
     this.#storage?.put(keyId, toStored(run));
@@ -285,9 +289,10 @@ export class MemoryRuns implements RunRegistry {
 
   /** Forgets runs that were not used for long, except those of {@link keptWith}. */
   #forgetIdle(keyId: string, runs: KeyRuns, now: number): void {
+    const isIdle = (run: Run) => this.#expiryOf(run) <= now;
     for (const run of runs.values()) {
-      if (run.expiresAt > now) return;
-      const kept = keptWith(runs, run, now);
+      if (!isIdle(run)) return;
+      const kept = keptWith(runs, run, isIdle);
       if (kept.length === 0) this.#forget(keyId, runs, run.id);
       for (const used of kept) this.#use(keyId, runs, used, now);
     }

@@ -116,10 +116,14 @@ export const isRunStopped = (runs: KeyRuns, run: Run): boolean =>
  * has open calls, else those below a stopped run that is not idle. A stop is therefore remembered
  * for the runs below as long as one of them calls. Empty if the run can be forgotten.
  */
-export function keptWith(runs: KeyRuns, run: Run, now: number): readonly Run[] {
+export function keptWith(
+  runs: KeyRuns,
+  run: Run,
+  isIdle: (above: Run) => boolean,
+): readonly Run[] {
   const chain = [run, ...ancestorsOf(runs, run)];
   if (run.open.size > 0) return chain;
-  const stopped = chain.findIndex((above) => above.isStopped && above.expiresAt > now);
+  const stopped = chain.findIndex((above) => above.isStopped && !isIdle(above));
   return chain.slice(0, Math.max(0, stopped));
 }
 
@@ -154,7 +158,6 @@ export function assertParent(runs: KeyRuns, id: string, parent: string): void {
 
 /** Checks that each run of a chain has room for a call. @throws {Refused} */
 export function assertRoom(chain: readonly Run[], reservation: RunReservation): void {
-  if (chain.length > MAX_ANCESTORS + 1) throw new Refused("depth");
   for (const [index, { isStopped }] of chain.entries()) {
     if (isStopped) throw new Refused("stopped", index > 0);
   }

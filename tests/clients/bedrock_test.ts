@@ -167,6 +167,18 @@ describe("the Bedrock client", () => {
     }
   }
 
+  it("usage is counted in a frame with all that a guardrail has read", async () => {
+    const trace = { guardrail: { modelOutput: ['{"usage":{"inputTokens":1}} '.repeat(10_000)] } };
+    const metadata = frame("metadata", { metrics: {}, trace, usage: USAGE });
+    const { under } = await startShaped("bedrock", (response) => {
+      response.writeHead(200, { "content-type": FRAMES });
+      response.end(join(BEGINNING, STOP, metadata));
+    });
+    assert.equal(await converse(clientOf(under)), "Hello");
+    const { usage, outcome } = await under.settled();
+    assert.deepEqual([outcome, usage?.total, usage?.cached], ["ok", 15, 2]);
+  });
+
   it("a model's text that names the last field of a stream does not end it", async () => {
     const text = toChunk({ delta: { text: "It is amazon-bedrock-invocationMetrics" } });
     const { under } = await startShaped("bedrock", cutAfter(FRAMES, text, "end"));

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { parse } from "jsonc-parser";
+import { runCommand } from "../support/command.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { chunk, type Provider, startProvider } from "../support/provider.ts";
 import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
@@ -17,7 +18,7 @@ const BOTH = `import worker, { admin } from "./workers.js";
 export { SallyportLimits, SallyportRecordings } from "./workers.js";
 export default {
   fetch(request, { LIMITS, ADMIN, ...env }) {
-    const isAdmin = new URL(request.url).hostname === "admin.example.com";
+    const isAdmin = ["admin.example.com", "localhost"].includes(new URL(request.url).hostname);
     return isAdmin ? admin.fetch(request, { LIMITS, ...ADMIN }) : worker.fetch(request, { LIMITS, ...env });
   },
 };
@@ -98,6 +99,42 @@ describe("the Worker for operators", () => {
       outcome: "ok",
     });
     assert.ok(!worker.told().includes(TOKEN) && !worker.told().includes(KEY));
+  });
+
+  it("is asked by sallyport runs", async () => {
+    await start({ SALLYPORT_ADMIN_TOKEN: TOKEN });
+    const runs = (args: readonly string[], token = TOKEN) => {
+      const url = worker.url.replace("127.0.0.1", "localhost");
+      return runCommand(["runs", ...args, "--url", url], { env: { SALLYPORT_ADMIN_TOKEN: token } });
+    };
+    const headers = headersOf('a; budget="2 EUR"');
+    const open = openRaw(worker.url, toRawRequest(worker.url, { headers, body: STREAM_BODY }));
+    await until(() => open.received().includes("Hel"), "the stream has begun");
+    const { stdout, status } = await runs(["list", "--key", "me"]);
+    assert.match(stdout, /^a +me +open +\S+ of 2 EUR +1 +1 /m);
+    assert.equal(status, 0);
+    const stopped = await runs(["stop", "a", "--key", "me", "--reason", "it loops"]);
+    assert.deepEqual([stopped.status, stopped.stdout], [0, "stopped: a and the runs below it\n"]);
+    await until(() => open.received().includes("run_stopped"), "the stream ends with an event");
+    open.socket.destroy();
+    assert.match(worker.told(), /"reason":"it loops"/);
+    const mistakes: [string[], string, RegExp][] = [
+      [["list"], TOKEN, /answers 400: .*expected the id of a gateway key/],
+      [["list", "--key", "me"], "another-token-of-a-test", /than SALLYPORT_ADMIN_TOKEN/],
+      [["list", "--key", "me"], "", /--url needs the admin token in SALLYPORT_ADMIN_TOKEN/],
+      [["list", "--config", "x"], TOKEN, /--url or --config, not both/],
+    ];
+    for (const [args, token, expected] of mistakes) {
+      const refused = await runs(args, token);
+      assert.equal(refused.status, 2);
+      assert.match(refused.stderr, expected);
+    }
+    for (const url of ["http://admin.example.com", "https://a:b@admin.example.com", "x"]) {
+      const { stderr } = await runCommand(["runs", "list", "--url", url], {
+        env: { SALLYPORT_ADMIN_TOKEN: TOKEN },
+      });
+      assert.match(stderr, /--url expects an address such as https:/, url);
+    }
   });
 
   it("refuses other calls", async () => {

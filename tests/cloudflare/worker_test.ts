@@ -233,6 +233,29 @@ describe("a Worker", () => {
     );
   });
 
+  it("reports a held key that is missing, or that the provider refuses, once until it works", async () => {
+    const held = { maxOutput: 1, upstreamKey: { env: "HELD" } };
+    const variables = configWith(
+      { log: "off", keys: [{ id: "me", key: KEY, heldKeys: true }] },
+      held,
+    );
+    const headers = { "content-type": "application/json", "gateway-auth": `Bearer ${KEY}` };
+    const ask = async (worker: TestWorker) =>
+      (await callRaw(worker.url, { headers, body: GOOD_BODY })).status;
+    const keyless = await start(variables);
+    for (let calls = 0; calls < 2; calls++) assert.equal(await ask(keyless), 503);
+    await until(() => keyless.told().includes("the Worker has no secret HELD"), "it is reported");
+    const worker = await start({ ...variables, HELD: "held-1" });
+    for (const status of [401, 401, 200, 401]) {
+      answering = (response) => response.writeHead(status).end("{}");
+      assert.equal(await ask(worker), status);
+    }
+    const reports = () => worker.told().split("providers.a.upstreamKey: the provider refuses");
+    await until(() => reports().length === 3, "both refusals are reported");
+    assert.ok(!worker.told().includes("held-1"));
+    assert.equal(keyless.told().split("no secret HELD").length, 2, "once");
+  });
+
   it("counts limits in a Durable Object: a provider's limits count all keys together, and survive a restart", async () => {
     const both = [{ id: "one", key: KEY, limits: { budget: "1M/day" } }, { id: "two", key: OTHER }];
     const variables = configWith({ keys: both }, { limits: { requests: "3/h" } });

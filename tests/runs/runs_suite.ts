@@ -228,6 +228,19 @@ export function describeRuns(
       assert.equal(await refusal("r9", { parent: "r8" }), "invalid_run");
     });
 
+    it("a call that is refused because too many runs are above it changes nothing", async () => {
+      for (let depth = 1; depth <= 8; depth++) {
+        await admit(`r${depth}`, { parent: `r${depth - 1}` });
+      }
+      await admit("r0", { parent: "top" });
+      const before = await statusOf("r8");
+      assert.equal(await refusal("r8", { ...sent("one"), limits: { calls: 1 } }), "invalid_run");
+      assert.deepEqual(await statusOf("r8"), before);
+      assert.deepEqual([before.isStopped, (await statusOf("top")).open], [false, 9]);
+      await under.runs.stop(keyId, "top");
+      assert.equal((await statusOf("r8")).isStopped, true);
+    });
+
     it("runs of another key have nothing to do with it", async () => {
       await admit("a", { limits: { calls: 1 } });
       keyId = `agent-${++made}`;
@@ -300,6 +313,21 @@ export function describeRuns(
       assert.deepEqual(ids, ["a"]);
       assert.equal(await refusal("a", { bounds }), "run_budget_exceeded");
       for (let calls = 0; calls < 4; calls++) await call("b");
+    });
+
+    it("a changed idle time applies to the runs that are remembered already", async () => {
+      const call = async (id: string, idleMs: number) =>
+        (await admit(id, { bounds: { ...BOUNDS, idleMs } })).release(1, false);
+      const listed = async () => (await under.runs.list(keyId, 10)).map(({ id }) => id);
+      for (const id of ["a", "b"]) await call(id, 100 * IDLE_MS);
+      await under.pass(IDLE_MS / 2);
+      await call("b", IDLE_MS);
+      await under.pass(IDLE_MS / 2 + 1000);
+      await call("c", IDLE_MS);
+      assert.deepEqual((await listed()).toSorted(), ["b", "c"]);
+      await under.pass(IDLE_MS + 1000);
+      await call("d", IDLE_MS);
+      assert.deepEqual(await listed(), ["d"]);
     });
 
     it("a key has a bounded number of runs: the longest unused make room", async () => {

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { MAX_ANCESTORS, type RunStatus } from "../run_registry.ts";
+import { ancestorsOf } from "../run_chain.ts";
+import type { RunStatus } from "../run_registry.ts";
 
 /** Positions in the text of a run. */
 const STOPPED_AT = 6;
@@ -36,14 +37,8 @@ function readRun(keyId: string, id: string, text: string, usedAt: number): ReadR
 }
 
 /** Returns a run and the runs above it. */
-function chainOf(run: ReadRun, runs: ReadonlyMap<string, ReadRun>): ReadRun[] {
-  const chain = [run];
-  let next = run.parent === undefined ? undefined : runs.get(run.parent);
-  while (next !== undefined && chain.length <= MAX_ANCESTORS) {
-    chain.push(next);
-    next = next.parent === undefined ? undefined : runs.get(next.parent);
-  }
-  return chain;
+function chainOf(run: ReadRun, runs: ReadonlyMap<string, ReadRun>): readonly ReadRun[] {
+  return [run, ...ancestorsOf(runs, run)];
 }
 
 /** Reads the reply of the script that lists runs. @throws {Error} For another reply */

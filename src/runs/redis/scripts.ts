@@ -137,17 +137,23 @@ end
 if #chain > ${MAX_ANCESTORS} + 1 then return {'depth', 0} end
 
 local surplus = missing > 0 and redis.call('HLEN', runsKey) + missing - maxPerKey or 0
-for _, isBelowStopped in ipairs(surplus > 0 and {false, true} or {}) do
-  for _, unused in ipairs(redis.call('ZRANGEBYSCORE', usedKey, '-inf', now - ${MIN_UNUSED_MS})) do
-    if surplus <= 0 then break end
-    local found = read(unused)
-    local isKept = isInChain[unused] or (found and found.isStopped)
-    local isBelow = found ~= nil and isRunStopped(found)
-    if not isKept and isBelow == isBelowStopped then
+local last, oldest = {}, now - ${MIN_UNUSED_MS}
+for _, unused in ipairs(surplus > 0 and redis.call('ZRANGEBYSCORE', usedKey, '-inf', oldest) or {}) do
+  if surplus <= 0 then break end
+  local found = not isInChain[unused] and read(unused)
+  if found and not found.isStopped then
+    if isRunStopped(found) then
+      last[#last + 1] = unused
+    else
       forget(unused)
       surplus = surplus - 1
     end
   end
+end
+for _, unused in ipairs(last) do
+  if surplus <= 0 then break end
+  forget(unused)
+  surplus = surplus - 1
 end
 if surplus > 0 then return {'full', 0} end
 `;
