@@ -151,7 +151,10 @@ const day = v.pipe(
 const factorWhen = {
   tier: v.optional(about(shortText, "The answer names this tier, such as `priority`")),
   geo: v.optional(
-    about(shortText, "The answer names this region. If it names none, `region` of the provider is used"),
+    about(
+      shortText,
+      "The answer names this region. If it names none, `region` of the provider is used",
+    ),
   ),
   since: v.optional(about(time, "The call was at or after this time")),
   until: v.optional(about(time, "The call was before this time")),
@@ -185,7 +188,7 @@ const rowWhen = v.pipe(
     asked: v.optional(
       about(
         v.record(shortText, shortText),
-        "The request has these fields with these values, such as `{ \"quality\": \"hd\" }`",
+        'The request has these fields with these values, such as `{ "quality": "hd" }`',
       ),
     ),
   }),
@@ -203,7 +206,9 @@ const checkedPrice = v.pipe(
         v.array(strictObject({ when: v.optional(rowWhen), rates: strictObject(rates) })),
         v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} rows`),
         distinct("row"),
-        v.description("Rates under conditions: an array of `{ \"when\": …, \"rates\": … }`. The last row that matches applies"),
+        v.description(
+          'Rates under conditions: an array of `{ "when": …, "rates": … }`. The last row that matches applies',
+        ),
       ),
     ),
     factors: v.optional(
@@ -224,7 +229,9 @@ const checkedPrice = v.pipe(
         ),
       ),
     ),
-    currency: v.optional(about(CurrencySchema, "Currency of these prices. It must be the currency of all prices")),
+    currency: v.optional(
+      about(CurrencySchema, "Currency of these prices. It must be the currency of all prices"),
+    ),
     source: v.optional(v.pipe(shortText, v.description("A note: where the prices were found"))),
   }, entryForm),
   v.check(

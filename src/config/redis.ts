@@ -158,7 +158,7 @@ const [username, password] = [
 const sentinel = strictObject({
   name: about(
     nonEmpty,
-    "Name by which the Sentinels know the primary and its replicas, such as `mymaster`",
+    "Name of the primary and its replicas in the configuration of the Sentinels, such as `mymaster`",
   ),
   nodes: about(
     v.pipe(
@@ -242,7 +242,10 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
 const settings = v.pipe(
   strictObject({
     url: v.optional(
-      about(url, "`redis://`, `rediss://` or `unix://`: URL of one server, or of a proxy in front of several"),
+      about(
+        url,
+        "`redis://`, `rediss://` or `unix://`: URL of one server, or of a proxy in front of several",
+      ),
     ),
     cluster: v.optional(about(
       v.pipe(v.array(url, "expected an array of URLs"), v.nonEmpty("expected at least one URL")),

@@ -146,7 +146,10 @@ export const RESPONSE_HEADERS: readonly HeaderRow[] = [
     names: ["retry-after", "retry-after-ms", "x-should-retry"],
     about: "Advice to the client libraries",
   },
-  { names: ["x-ratelimit-*"], about: "The remaining amounts of the caller's limits at the provider" },
+  {
+    names: ["x-ratelimit-*"],
+    about: "The remaining amounts of the caller's limits at the provider",
+  },
   { names: ["x-request-id"], about: "Passed as `x-upstream-request-id`: the gateway has its own" },
   {
     names: ["request-id", "anthropic-*"],
