@@ -70,10 +70,11 @@ const SECTIONS: readonly (readonly [prefix: string, title: string, about?: strin
   ],
   [
     "prices.",
-    "`prices.MODEL`, and `providers.NAME.prices.MODEL` in the same form",
+    "`prices`, and `providers.NAME.prices` in the same form",
     "`MODEL` is the name of a model, with `*` for any characters. Each rate is the price of the amount in\n" +
-    "its row, in `currency`. If a rate is left out, and its row names no other rate, such amounts have no\n" +
-    "price.",
+    "its description, in `currency`. If a rate is left out, and its description names no other rate, such\n" +
+    "amounts have no price. The `rates` of a row have the same names. A factor has a `when` with `tier`,\n" +
+    "`geo`, `since` and `until`.",
   ],
   ["attribution.", "`attribution`: headers that name the user, the session and other origins"],
   ["runs.", "`runs`: budgets for the runs of agents"],

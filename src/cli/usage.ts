@@ -149,7 +149,7 @@ function toPartialNote({ costIsPartial, unpricedClasses = {} }: UsageSums): read
 function toTable(report: UsageReport): string {
   const { from, to, by, currency, backend, rows, left, totals } = report;
   const period = `${toDay(from)} to ${toDay(to)} UTC`;
-  const kept = backend === "memory" ? "\nkept in the gateway's memory: its end forgets it" : "";
+  const kept = backend === "memory" ? "\nkept in memory: lost when the gateway ends" : "";
   if (rows.length === 0) return `nothing was used from ${period}${kept}`;
   const texts = [...by, ...(rows.some(({ name }) => name !== undefined) ? ["name" as const] : [])];
   const numbers = numbersOf(report);

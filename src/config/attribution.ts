@@ -182,10 +182,13 @@ export const AttributionSchema: v.GenericSchema<AttributionInput, AttributionCon
         ),
         DEFAULT_MAX_ROWS,
       ),
-      "The most rows with these values in the usage of one key in an hour or a day. Further values " +
-        "count as `(other)`",
+      "The most rows with values of `usage` for one key in an hour or a day. Further values count as " +
+        "`(other)`",
     ),
-    metrics: about(dimensions, "Which of them are labels of metrics, with at most 100 values each"),
+    metrics: about(
+      dimensions,
+      "Which of the same five are labels of metrics, with at most 100 values each",
+    ),
   }, "expected an object"),
   v.forward(v.check((input) => haveSources(input, input.usage), withoutSource), ["usage"]),
   v.forward(v.check((input) => haveSources(input, input.metrics), withoutSource), ["metrics"]),

@@ -240,7 +240,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
           "After SIGTERM, calls are still served for this time, while `/readyz` answers 503. " +
             "Left out: 5s with admin, else 0s",
         ),
-        limit: about(duration("10m"), "After that, open exchanges have this time to finish"),
+        limit: about(duration("10m"), "After `delay`, open exchanges have this time to finish"),
       }, "expected an object"),
       {},
     ),

@@ -102,7 +102,7 @@ const ABOUT: Readonly<Record<BillingClass, string>> = {
   cacheReadAudio: "A million tokens of audio from the cache",
   cacheReadImage: "A million tokens of images from the cache. Left out: the rate of `cacheRead`",
   cacheWrite: "A million tokens written to the provider's cache. Left out: the rate of `input`",
-  cacheWriteLong: "A million tokens written to the cache for its longer time",
+  cacheWriteLong: "A million tokens written to the cache, to be kept for its longer time",
   output: "A million tokens of answers. They include reasoning, unless it has a separate rate",
   reasoning: "A million tokens of reasoning. Left out: the rate of `output`",
   outputAudio: "A million tokens of audio in answers",
@@ -149,12 +149,15 @@ const day = v.pipe(
   v.maxValue(6, "expected a day from 0 (Sunday) to 6"),
 );
 const factorWhen = {
-  tier: v.optional(about(shortText, "The tier that served the call, by its name in the answer")),
+  tier: v.optional(about(shortText, "The answer names this tier, such as `priority`")),
   geo: v.optional(
-    about(shortText, "The region that the answer names, or else `region` of the provider"),
+    about(
+      shortText,
+      "The answer names this region. If it names none, `region` of the provider is used",
+    ),
   ),
-  since: v.optional(about(time, "Time from which the row or factor applies")),
-  until: v.optional(about(time, "Time from which the row or factor no longer applies")),
+  since: v.optional(about(time, "The call was at or after this time")),
+  until: v.optional(about(time, "The call was before this time")),
 };
 const orderForm = "expected a time after since";
 const rowWhen = v.pipe(
@@ -185,7 +188,7 @@ const rowWhen = v.pipe(
     asked: v.optional(
       about(
         v.record(shortText, shortText),
-        "Fields of the request and their values, such as the size of an image",
+        'The request has these fields with these values, such as `{ "quality": "hd" }`',
       ),
     ),
   }),
@@ -203,7 +206,9 @@ const checkedPrice = v.pipe(
         v.array(strictObject({ when: v.optional(rowWhen), rates: strictObject(rates) })),
         v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} rows`),
         distinct("row"),
-        v.description("Rates under conditions. The last row that matches applies"),
+        v.description(
+          'Rates under conditions: an array of `{ "when": …, "rates": … }`. The last row that matches applies',
+        ),
       ),
     ),
     factors: v.optional(
@@ -220,11 +225,13 @@ const checkedPrice = v.pipe(
         v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} factors`),
         distinct("factor"),
         v.description(
-          "Factors under conditions. The cost of tokens is multiplied with all that match",
+          "Factors under conditions. The cost of tokens is multiplied by all that match",
         ),
       ),
     ),
-    currency: v.optional(about(CurrencySchema, "A note: the currency of all prices")),
+    currency: v.optional(
+      about(CurrencySchema, "Currency of these prices. It must be the currency of all prices"),
+    ),
     source: v.optional(v.pipe(shortText, v.description("A note: where the prices were found"))),
   }, entryForm),
   v.check(

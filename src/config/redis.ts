@@ -158,14 +158,14 @@ const [username, password] = [
 const sentinel = strictObject({
   name: about(
     nonEmpty,
-    "Name of the primary and its replicas at the Sentinels, such as `mymaster`",
+    "Name of the primary and its replicas in the configuration of the Sentinels, such as `mymaster`",
   ),
   nodes: about(
     v.pipe(
       v.array(node, "expected an array of addresses"),
       v.nonEmpty("expected at least one address"),
     ),
-    "Addresses of some Sentinels. These name all others",
+    "Addresses of some Sentinels. The gateway finds all others through them",
   ),
   username: v.optional(about(nonEmpty, "ACL user of the Sentinels")),
   password: v.optional(about(nonEmpty, "Password of the Sentinels")),
@@ -188,7 +188,7 @@ const timeout = about(
     ),
     DEFAULT_TIMEOUT,
   ),
-  "The longest wait for an answer of Redis. Set it to at least twice the round trip time",
+  "The longest wait for an answer of Redis, at most 5s. Set it to at least twice the round trip time",
 );
 
 const COUNT_FORM = "expected a whole number above 0";
@@ -242,27 +242,30 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
 const settings = v.pipe(
   strictObject({
     url: v.optional(
-      about(url, "`redis://`, `rediss://` or `unix://`: one server, or a proxy of several"),
+      about(
+        url,
+        "`redis://`, `rediss://` or `unix://`: URL of one server, or of a proxy in front of several",
+      ),
     ),
     cluster: v.optional(about(
       v.pipe(v.array(url, "expected an array of URLs"), v.nonEmpty("expected at least one URL")),
-      "URLs of some nodes of a Redis Cluster. These name all others",
+      "URLs of some nodes of a Redis Cluster. The gateway finds all others through them",
     )),
     sentinel: v.optional(
-      about(sentinel, "Redis Sentinels. They name the server that is the primary"),
+      about(sentinel, "Redis Sentinels. The gateway asks them which server is the primary"),
     ),
     username,
     password,
     tls: v.optional(
       about(
         tls,
-        "Settings of TLS for `rediss://`. With Sentinels it turns TLS on, for them and for the servers",
+        "Files for TLS with `rediss://`. With Sentinels, this setting turns on TLS for Sentinels and servers",
       ),
     ),
     gateways: v.optional(about(
       v.pipe(v.number(COUNT_FORM), v.integer(COUNT_FORM), v.minValue(1, COUNT_FORM)),
-      "Number of gateway processes that share limits. It is used only until Redis reports the real " +
-        "number, if the gateway remembers none. Left out: 10",
+      "Number of gateway processes that share limits. It is used only if a gateway starts while Redis " +
+        "is unavailable, and remembers no number. Left out: 10",
     )),
     timeout,
   }, URL_FORM),

@@ -110,7 +110,7 @@ export const RunsSchema: v.GenericSchema<RunsInput, RunsConfig> = v.pipe(
     ),
     onRepeat: about(
       v.optional(v.picklist(["report", "refuse"], 'expected "report" or "refuse"')),
-      "With `refuse`, those calls are also refused. Left out: `report`",
+      "With `refuse`, calls beyond `repeats` are also refused. Left out: `report`",
     ),
   }, "expected an object"),
   v.forward(

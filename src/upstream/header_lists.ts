@@ -63,7 +63,7 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
   { names: ["anthropic-*"], about: "Anthropic: version, beta interfaces" },
   {
     names: ["idempotency-key", "x-idempotency-key"],
-    about: "One effect of a call that is sent twice",
+    about: "A call that is sent twice takes effect once",
   },
   {
     names: ["traceparent", "tracestate", "baggage"],
@@ -71,7 +71,7 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
   },
   {
     names: ["x-client-request-id"],
-    about: "OpenAI, Azure: the caller's own name of the call, for their support",
+    about: "OpenAI, Azure: the caller's own id of the call, for their support",
   },
   ...AGENT_HEADERS,
   { names: ["x-grok-conv-id"], about: "xAI: calls of one conversation" },
@@ -146,7 +146,10 @@ export const RESPONSE_HEADERS: readonly HeaderRow[] = [
     names: ["retry-after", "retry-after-ms", "x-should-retry"],
     about: "Advice to the client libraries",
   },
-  { names: ["x-ratelimit-*"], about: "The rest of the caller's own limits at the provider" },
+  {
+    names: ["x-ratelimit-*"],
+    about: "The remaining amounts of the caller's limits at the provider",
+  },
   { names: ["x-request-id"], about: "Passed as `x-upstream-request-id`: the gateway has its own" },
   {
     names: ["request-id", "anthropic-*"],

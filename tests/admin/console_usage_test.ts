@@ -338,7 +338,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     const { page, view } = await start({ keys: [{ id: "own", key: "0123456789-own-key" }] });
     await view();
     await page.getByText("Nothing was used in this time").waitFor();
-    await page.getByText("Kept in the gateway's memory").waitFor();
+    await page.getByText("Kept in memory: lost").waitFor();
     await page.getByText("None yet. Keys get one").waitFor();
     await page.getByRole("button", { name: "Custom" }).click();
     await page.getByLabel("First day").fill(

@@ -66,7 +66,7 @@ describe("the import of LiteLLM's table", () => {
     assert.equal(cost(price, { input: M }, { geo: "eu" }), "2.2");
     assert.equal(cost(price, { webSearches: 1, fileSearches: 2, codeSessions: 1 }), "0.045");
     assert.match(stdout, /without a billing class.*\n {2}file_search_cost_per_gb_per_day \(gpt-6/);
-    assert.match(stdout, /providers\.a\.prices names it/);
+    assert.match(stdout, /To use it, set providers\.a\.prices to \{ "file": "/);
   });
 
   it("leaves a tier without a price at a threshold unpriced, not at the lower price", async () => {

@@ -349,7 +349,7 @@ estimated: the provider stated no tokens; ~ marks sums with estimated tokens${no
     at.configure({ keys: [{ id: "team", key: KEY }], admin });
     const told = await table();
     assert.match(told, /^team +1 +1 +1 +2 +2\.0000$/m);
-    assert.match(told, /kept in the gateway's memory: its end forgets it/);
+    assert.match(told, /kept in memory: lost when the gateway ends/);
     const exported = JSON.parse(await good("export"));
     assert.deepEqual([exported.key, exported.requests, exported.cost], ["team", 1, "2"]);
     const file = join(at.path, "other-prices.json");

@@ -130,7 +130,7 @@ function Hints({ of: data }: { of: UsageData }): JSX.Element {
       )}
       {backend === "memory" && (
         <p class="hint">
-          Kept in the gateway's memory: its end forgets it.
+          Kept in memory: lost when the gateway ends.
         </p>
       )}
     </div>

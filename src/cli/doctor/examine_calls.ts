@@ -111,7 +111,7 @@ function examineStream(way: string, seen: Seen): Finding[] {
       ? warning(
         name("usage"),
         "no tokens are stated",
-        "limits of tokens, budgets and usage do not see its streams",
+        "limits of tokens, budgets and usage estimate the tokens of its streams",
       )
       : ok(name("usage"), `${tokens} tokens`),
     examineDone(name("[DONE]"), seen),

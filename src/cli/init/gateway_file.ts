@@ -84,7 +84,7 @@ ${toListen(gateway)}
   "providers": {
     ${JSON.stringify(nameProvider(upstream))}: {
       "hosts": ${JSON.stringify(hosts).replaceAll(",", ", ")},
-      // A base URL, several of equal replicas, or the short name of a known provider.
+      // A base URL, a list of base URLs of its replicas, or the short name of a known provider.
       "upstream": ${JSON.stringify(upstream)},
       // Messages can have any order, because agents need it. The default is "ordered": a system message, if there is one,
       // is first and a user message follows, each with a role and content.

@@ -152,5 +152,5 @@ export function pricesCommand(options: CommandOptions): void {
   if (!isChanged) return print(`${out} was not written: no price has changed\n`);
   write(out, next);
   const setting = name === undefined ? "prices" : `providers.${name}.prices`;
-  print(`${out} was written; ${setting} names it: { "file": "${basename(out)}" }\n`);
+  print(`${out} was written. To use it, set ${setting} to { "file": "${basename(out)}" }\n`);
 }
