@@ -280,6 +280,12 @@ const STRICT: Readonly<
     0.011124,
   ],
   "speech by characters": [speaking, { characters: 15 }, 0.015],
+  // A body of 1,000 bytes
+  "speech by characters, with its text in another field": [
+    { ...speaking, body: toBody({ text: "a".repeat(977) }) },
+    { characters: 15 },
+    0.015,
+  ],
   // 1,000 tokens of sound, and at most 2,100 tokens of input
   "speech by tokens": [speaking, { input: 1, outputAudio: 12 }, 0.0141],
 };
