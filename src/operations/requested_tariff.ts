@@ -60,6 +60,8 @@ const PAID_TOOLS: readonly (readonly [start: string, unit: UnitClass])[] = [
   ["web_search", "webSearches"],
   ["google_search", "webSearches"],
   ["googleSearch", "webSearches"],
+  ["google_maps", "webSearches"],
+  ["googleMaps", "webSearches"],
   ["file_search", "fileSearches"],
   ["code_interpreter", "codeSessions"],
 ];
