@@ -100,6 +100,7 @@ const CALLS: Readonly<Record<string, readonly [path: string, body: Record<string
   "anthropic.batches.results": ["/results", {}],
   "gemini.generateContent": ["/publishers/google/generate", { contents: [] }],
   "cohere.chat": ["/chat", MESSAGES],
+  "mistral.ocr": ["/ocr", { document: { type: "document_url", document_url: "https://a" } }],
   "cohere.rerank": ["/rerank", { query: "Hi" }],
   "bedrock.invoke": ["/model/invoke", MESSAGES],
 };
