@@ -305,6 +305,26 @@ describe("a strict budget of money", () => {
     });
   }
 
+  it("reserves the dearest choices that a request leaves open", async () => {
+    const rows = [
+      { rates: { images: 40 } },
+      { when: { asked: { quality: "high", size: "big" } }, rates: { images: 170 } },
+    ];
+    const ask = async (choices: object) => {
+      const started = await start("v1", picture, { rows }, {
+        budget: "0.1 USD/day",
+        mode: "strict",
+      });
+      return codeOf(await send(started, { ...drawn, ...drawing, body: toBody(choices) }));
+    };
+    for (const open of [{}, { quality: "high" }, { quality: "auto", size: "big" }]) {
+      assert.equal(await ask(open), "request_exceeds_limit", JSON.stringify(open));
+    }
+    for (const made of [{ quality: "low" }, { quality: "high", size: "small" }]) {
+      assert.equal(await ask(made), "ok", JSON.stringify(made));
+    }
+  });
+
   it("refuses a call if nothing in the request limits the units that have a price", async () => {
     const answer = CALLS["a video"]?.answer;
     const strict = { budget: "5 USD/day", mode: "strict" };

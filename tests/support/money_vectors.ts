@@ -153,7 +153,7 @@ const STREAMS: Readonly<Record<string, (body: Record<string, unknown>) => Events
     ];
   },
   "openai.transcriptions": ({ usage, text }) => [{ type: "transcript.text.done", text, usage }],
-  "openai.images": ({ usage }) => [{ type: "image_generation.completed", usage }],
+  "openai.images": ({ data: _, ...image }) => [{ type: "image_generation.completed", ...image }],
   "gemini.generateContent": (body) => [body],
   "cohere.chat": (body) => [{ type: "message-end", delta: body }],
   "openai.decisions": (body) => [body],
