@@ -93,26 +93,33 @@ function addBound(bound: Bound, applied: Applied): BoundCost {
  * @param at Time of the call, milliseconds since 1970
  */
 export function findBoundCost(price: Price, bound: Bound, at: number): BoundCost {
-  const { tiers = [undefined], geos = [undefined], asked } = bound;
+  const { tiers = [undefined], geos = [undefined] } = bound;
   const thresholds = scaledOf(price).rows
     .map(({ when }) => when.over === undefined ? when.from ?? 0 : when.over + 1)
     .filter((context) => context <= bound.input);
   let amount = 0n;
   let missing: BoundCost["missing"];
-  for (const context of new Set([0, ...thresholds])) {
-    for (const tier of tiers) {
-      for (const geo of geos) {
-        const tariff = { tier, geo, context, asked };
-        const applied = findApplied(price, tariff, at);
-        const one = typeof applied === "string"
-          ? { amount: budgetBound(price, bound, tariff, at), missing: applied }
-          : addBound(bound, applied);
-        amount = larger(amount, one.amount);
-        missing ??= one.missing;
-      }
-    }
+  const tariffs = [...new Set([0, ...thresholds])].flatMap((context) =>
+    possibleChoices(price, bound).flatMap((asked) =>
+      tiers.flatMap((tier) => geos.map((geo): Tariff => ({ tier, geo, context, asked })))
+    )
+  );
+  for (const tariff of tariffs) {
+    const applied = findApplied(price, tariff, at);
+    const one = typeof applied === "string"
+      ? { amount: budgetBound(price, bound, tariff, at), missing: applied }
+      : addBound(bound, applied);
+    amount = larger(amount, one.amount);
+    missing ??= one.missing;
   }
   return { amount, missing };
+}
+
+/** Lists the choices that a call can meet: the provider makes those that its request leaves open. */
+function possibleChoices(price: Price, { asked }: Bound): Tariff["asked"][] {
+  const made = Object.entries(asked ?? {}).filter(([, choice]) => choice !== "auto");
+  const named = scaledOf(price).rows.flatMap(({ when }) => when.asked ? [when.asked] : []);
+  return [asked, ...named.map((choices) => ({ ...choices, ...Object.fromEntries(made) }))];
 }
 
 /** Returns the most that a budget is charged for a tariff without a price. */

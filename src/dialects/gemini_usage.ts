@@ -22,6 +22,8 @@ const MAX_SEARCHES = 1000;
 /** The first generation with a fee for each search; earlier ones have one for each request. */
 const SEARCH_GENERATION = 3;
 const GENERATION = /gemini-(\d{1,3})/;
+/** Lists of searches. */
+const SEARCHES = ["webSearchQueries", "imageSearchQueries"] as const;
 
 /** Reads the generation in the name of a model. */
 function generationOf(model: unknown): number | undefined {
@@ -140,7 +142,8 @@ function readNamed(usage: unknown, names: Names, webSearches: number): TokenUsag
 export function readInteraction(usage: unknown): TokenUsage | undefined {
   let searches = 0;
   for (const each of listIn(usage, "grounding_tool_count")) {
-    if (String(fieldOf(each, "type")).includes("search")) searches += countIn(each, "count") ?? 0;
+    const isBilled = /search|maps/.test(String(fieldOf(each, "type")));
+    if (isBilled) searches += countIn(each, "count") ?? 0;
   }
   return readNamed(usage, INTERACTION, searches);
 }
@@ -150,6 +153,8 @@ export class GeminiUsage {
   #usage: unknown;
   #generation: number;
   readonly #searches = new Set<string>();
+  /** True if an answer uses Google Maps. No answer states the number of its searches there. */
+  #usesMaps = false;
 
   /** @param model Model that the caller named, for answers that name none */
   constructor(model: string) {
@@ -162,13 +167,19 @@ export class GeminiUsage {
     if (typeof usage === "object" && usage !== null) this.#usage = usage;
     this.#generation = generationOf(fieldOf(data, "modelVersion")) ?? this.#generation;
     for (const candidate of listIn(data, "candidates")) {
-      const queries = listIn(fieldOf(candidate, "groundingMetadata"), "webSearchQueries");
-      for (const query of queries) {
-        const isCounted = typeof query === "string" && query !== "" &&
-          this.#searches.size < MAX_SEARCHES;
-        if (isCounted) this.#searches.add(query);
+      const grounding = fieldOf(candidate, "groundingMetadata");
+      for (const list of SEARCHES) {
+        for (const query of listIn(grounding, list)) this.#addSearch(list, query);
       }
+      const isOfMaps = (chunk: unknown): boolean => fieldOf(chunk, "maps") !== undefined;
+      this.#usesMaps ||= listIn(grounding, "groundingChunks").some(isOfMaps);
     }
+  }
+
+  #addSearch(list: string, query: unknown): void {
+    const isCounted = typeof query === "string" && query !== "" &&
+      this.#searches.size < MAX_SEARCHES;
+    if (isCounted) this.#searches.add(`${list} ${query}`);
   }
 
   /** The usage so far. */
@@ -176,6 +187,6 @@ export class GeminiUsage {
     if (this.#usage === undefined) return undefined;
     const { size } = this.#searches;
     const searches = this.#generation >= SEARCH_GENERATION ? size : Math.min(size, 1);
-    return readNamed(this.#usage, METADATA, searches);
+    return readNamed(this.#usage, METADATA, searches + Number(this.#usesMaps));
   }
 }

@@ -7,12 +7,12 @@
 import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
-import type { TokenUsage } from "../exchange/billing.ts";
+import type { Tariff, TokenUsage } from "../exchange/billing.ts";
 import { readTokens } from "./openai_usage.ts";
 import { readStatedCost } from "./stated_cost.ts";
 import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { createParsedTypes, type EventData, TypedEventScanner } from "./typed_events.ts";
-import { countIn, fieldOf, listIn, toMs, toUnits } from "./usage_classes.ts";
+import { countIn, fieldOf, listIn, nameOf, toMs, toUnits } from "./usage_classes.ts";
 
 /** The events that end an image. */
 const IMAGES = ["image_generation.completed", "image_edit.completed"];
@@ -31,6 +31,7 @@ export function readMedia(
   answer: unknown,
   outputKind: OutputKind,
   json: string,
+  asked?: Tariff["asked"],
 ): TokenUsage | undefined {
   const usage = fieldOf(answer, "usage");
   const audioMs = toMs(fieldOf(usage, "seconds"));
@@ -38,7 +39,7 @@ export function readMedia(
   if (isTimed) return toUnits({ audioMs }, { statedCost: readStatedCost(usage, json) });
   const tier = fieldOf(answer, "service_tier");
   const names = countIn(usage, "prompt_tokens") === undefined ? NAMES : CHAT_NAMES;
-  return readTokens(usage, names, { json, tier, ...(outputKind && { outputKind }) });
+  return readTokens(usage, names, { json, tier, asked, ...(outputKind && { outputKind }) });
 }
 
 /** Reads the usage of a transcription. Some state only the length of the recording. */
@@ -48,11 +49,21 @@ function readTranscription(answer: unknown, json: string): TokenUsage | undefine
   return audioMs === undefined ? stated : toUnits({ audioMs });
 }
 
+/** Reads the choices of an image that decide about its price: the provider makes those left open. */
+function readChoices(answer: unknown): Tariff["asked"] {
+  const quality = nameOf(fieldOf(answer, "quality"));
+  const size = nameOf(fieldOf(answer, "size"));
+  if (quality === undefined && size === undefined) return undefined;
+  return { ...(quality !== undefined && { quality }), ...(size !== undefined && { size }) };
+}
+
 /** Reads the usage of images. They are counted if no tokens are stated, as at xAI. */
 function readImages(answer: unknown, images: number, json: string): TokenUsage | undefined {
-  const stated = readMedia(answer, "image", json);
+  const asked = readChoices(answer);
+  const stated = readMedia(answer, "image", json, asked);
   if (stated !== undefined || images === 0) return stated;
-  return toUnits({ images }, { statedCost: readStatedCost(fieldOf(answer, "usage"), json) });
+  const statedCost = readStatedCost(fieldOf(answer, "usage"), json);
+  return toUnits({ images }, { asked, statedCost });
 }
 
 /** Reads the usage of a plain answer. */

@@ -6,6 +6,7 @@
 import type { TokenUsage } from "../exchange/billing.ts";
 import type { AnswerHeaders } from "./dialect.ts";
 import { readStatedCost } from "./stated_cost.ts";
+import { addTokens } from "./token_usage.ts";
 import {
   countIn,
   divideInput,
@@ -160,6 +161,14 @@ export function readUnits(answer: unknown, json: string): TokenUsage | undefined
   const isSession = String(fieldOf(answer, "type")).startsWith("session.");
   const sessionMs = isSession ? toMs(fieldOf(usage, "seconds")) : undefined;
   if (sessionMs !== undefined) return toUnits({ sessionMs }); // a running total
-  const pages = countIn(fieldOf(answer, "usage_info"), "pages_processed");
-  return pages === undefined ? undefined : toUnits({ pages });
+  return readPages(fieldOf(answer, "usage_info"));
+}
+
+/** Reads the pages that were read, and those that were annotated, which are billed in addition. */
+function readPages(info: unknown): TokenUsage | undefined {
+  const pages = countIn(info, "pages_processed");
+  const annotated = countIn(info, "pages_processed_annotation");
+  const read = pages === undefined ? undefined : toUnits({ pages });
+  if (!annotated) return read;
+  return addTokens(read, toUnits({ pages: annotated }, { asked: { pages: "annotated" } }));
 }

@@ -61,7 +61,7 @@ function countPrompts(prompt: unknown): number {
 }
 
 /** The part of an operation that decides how its bodies are read. */
-type OperationForm = Pick<Operation, "model" | "group" | "stream" | "facts">;
+type OperationForm = Pick<Operation, "model" | "group" | "stream" | "facts" | "units">;
 type Fields = Readonly<Record<string, unknown>>;
 
 /** Reads the values at several locations, see `FactLocations`. */
@@ -126,7 +126,7 @@ export function readJsonFacts(
     // A lenient provider can read `1` or `"true"` as true.
     isBackground: group === "responses" && Boolean(fields.background),
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
-    tariff: readRequestedTariff(fields, group, byteLength),
+    tariff: readRequestedTariff(fields, operation, byteLength),
   };
 }
 

@@ -128,7 +128,7 @@ const WALKED_FIELDS = ["messages", "system", "input", "tools"];
  * Models that read web pages without a request: Perplexity's sonar, Groq's compound, OpenAI's for
  * search and for research, and any at OpenRouter with `:online`.
  */
-const READS_WEB = /\b(?:sonar|compound|deep-research)\b|[-:]online\b|-search\b/i;
+const READS_WEB = /sonar|\b(?:compound|deep-research)\b|[-:]online\b|-search\b/i;
 /** Types of messages, parts and tools that contain all of their content, without references. */
 const BOUNDED_TYPES: ReadonlySet<unknown> = new Set(
   ("message text input_text output_text refusal function custom function_call " +

@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { OperationGroup } from "../config/operation_groups.ts";
 import type { MediaKind, UnitClass } from "../exchange/billing.ts";
+import type { Operation } from "./table.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -60,6 +60,8 @@ const PAID_TOOLS: readonly (readonly [start: string, unit: UnitClass])[] = [
   ["web_search", "webSearches"],
   ["google_search", "webSearches"],
   ["googleSearch", "webSearches"],
+  ["google_maps", "webSearches"],
+  ["googleMaps", "webSearches"],
   ["file_search", "fileSearches"],
   ["code_interpreter", "codeSessions"],
 ];
@@ -165,6 +167,10 @@ function countCharacters(text: string): number {
   return count;
 }
 
+/** Counts the characters to speak: at most all of a body, if a provider reads them elsewhere. */
+const countSpoken = (input: unknown, byteLength: number): number =>
+  isText(input) ? countCharacters(input) : byteLength;
+
 /** Fields that can decide the price. Most requests have none of them. */
 const DECIDING = [
   ...["service_tier", "serviceTier", "speed", "tools", "web_search_options", "quality", "size"],
@@ -174,13 +180,13 @@ const DECIDING = [
 /** Reads the fields that decide the price. @param byteLength Length of the body */
 export function readRequestedTariff(
   fields: Fields,
-  group?: OperationGroup,
+  { group, units }: Partial<Pick<Operation, "group" | "units">> = {},
   byteLength: number = 0,
 ): RequestedTariff {
   const { web_search_options: search, inference_geo: geo, input } = fields;
   const isImage = group === "images";
-  const isSpeech = group === "audio" && isText(input);
-  const isRecording = group === "audio" && !isSpeech;
+  const isRecording = group === "audio" && units !== undefined;
+  const isSpeech = group === "audio" && !isRecording;
   const isMedia = isImage || isSpeech || isRecording;
   if (!isMedia && DECIDING.every((name) => fields[name] === undefined)) {
     return STANDARD_TARIFF;
@@ -193,7 +199,7 @@ export function readRequestedTariff(
     asked: readChoices(fields, search),
     tools,
     outputKinds: isImage ? ["Image"] : isSpeech ? ["Audio"] : readOutputKinds(fields),
-    characters: isSpeech ? countCharacters(input) : 0,
+    characters: isSpeech ? countSpoken(input, byteLength) : 0,
     images: isImage ? countImages(fields) : 0,
     recordingBytes: isRecording ? byteLength : 0,
   };

@@ -179,7 +179,9 @@ describe("the import of LiteLLM's table", () => {
     assert.equal(cost(priceOf(cohere, "rerank-v4"), { searchUnits: 1 }), "0.002");
     const { prices: mistral, stdout } = await take(LITELLM, "litellm", "mistral");
     assert.equal(cost(priceOf(mistral, "mistral-ocr"), { pages: 3 }), "0.003");
-    assert.match(stdout, /annotation_cost_per_page \(mistral-ocr\)/);
+    const annotated = { asked: { pages: "annotated" } };
+    assert.equal(cost(priceOf(mistral, "mistral-ocr"), { pages: 3 }, annotated), "0.009");
+    assert.match(stdout, /file_search_cost_per_gb_per_day \(mistral-ocr\)/);
     const vertex = await take(LITELLM, "litellm", "vertex_ai-language-models");
     const video = priceOf(vertex.prices, "gemini-3-video");
     assert.equal(cost(video, { inputVideo: M, outputVideo: M, requests: 1 }), "5.01");

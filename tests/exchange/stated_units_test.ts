@@ -280,6 +280,12 @@ const STRICT: Readonly<
     0.011124,
   ],
   "speech by characters": [speaking, { characters: 15 }, 0.015],
+  // A body of 1,000 bytes
+  "speech by characters, with its text in another field": [
+    { ...speaking, body: toBody({ text: "a".repeat(977) }) },
+    { characters: 15 },
+    0.015,
+  ],
   // 1,000 tokens of sound, and at most 2,100 tokens of input
   "speech by tokens": [speaking, { input: 1, outputAudio: 12 }, 0.0141],
 };
@@ -298,6 +304,26 @@ describe("a strict budget of money", () => {
       assert.equal(codeOf(await send(await startWith(most), asked)), "ok");
     });
   }
+
+  it("reserves the dearest choices that a request leaves open", async () => {
+    const rows = [
+      { rates: { images: 40 } },
+      { when: { asked: { quality: "high", size: "big" } }, rates: { images: 170 } },
+    ];
+    const ask = async (choices: object) => {
+      const started = await start("v1", picture, { rows }, {
+        budget: "0.1 USD/day",
+        mode: "strict",
+      });
+      return codeOf(await send(started, { ...drawn, ...drawing, body: toBody(choices) }));
+    };
+    for (const open of [{}, { quality: "high" }, { quality: "auto", size: "big" }]) {
+      assert.equal(await ask(open), "request_exceeds_limit", JSON.stringify(open));
+    }
+    for (const made of [{ quality: "low" }, { quality: "high", size: "small" }]) {
+      assert.equal(await ask(made), "ok", JSON.stringify(made));
+    }
+  });
 
   it("refuses a call if nothing in the request limits the units that have a price", async () => {
     const answer = CALLS["a video"]?.answer;

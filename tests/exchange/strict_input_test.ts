@@ -17,6 +17,8 @@ const READING_WEB = [
   "test-1:free:online",
   "sonar",
   "perplexity/sonar-pro",
+  "perplexity_sonar_pro",
+  "sonar2",
   "llama-3.1-sonar-small-128k-online",
   "compound-beta",
   "groq/compound-mini",

@@ -35,7 +35,7 @@ describe("the fields that decide the price of a request", () => {
   });
 
   it("state the characters to speak, of which some have two units", () => {
-    const count = (input: string) => read({ input }, "audio").characters;
+    const count = (input: string) => read({ input }, { group: "audio" }).characters;
     for (const text of ["", "Hi", "a\u{1f600}b\u{1f600}", "\ud800", "\ude00\ud83d", "e\u0301"]) {
       assert.equal(count(text), Array.from(text).length, JSON.stringify(text));
     }

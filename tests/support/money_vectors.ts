@@ -100,6 +100,7 @@ const CALLS: Readonly<Record<string, readonly [path: string, body: Record<string
   "anthropic.batches.results": ["/results", {}],
   "gemini.generateContent": ["/publishers/google/generate", { contents: [] }],
   "cohere.chat": ["/chat", MESSAGES],
+  "mistral.ocr": ["/ocr", { document: { type: "document_url", document_url: "https://a" } }],
   "cohere.rerank": ["/rerank", { query: "Hi" }],
   "bedrock.invoke": ["/model/invoke", MESSAGES],
 };
@@ -152,7 +153,7 @@ const STREAMS: Readonly<Record<string, (body: Record<string, unknown>) => Events
     ];
   },
   "openai.transcriptions": ({ usage, text }) => [{ type: "transcript.text.done", text, usage }],
-  "openai.images": ({ usage }) => [{ type: "image_generation.completed", usage }],
+  "openai.images": ({ data: _, ...image }) => [{ type: "image_generation.completed", ...image }],
   "gemini.generateContent": (body) => [body],
   "cohere.chat": (body) => [{ type: "message-end", delta: body }],
   "openai.decisions": (body) => [body],

@@ -192,6 +192,7 @@ export const LITELLM: Record<string, Entry> = {
     mode: "ocr",
     ocr_cost_per_page: 0.001,
     annotation_cost_per_page: 0.003,
+    file_search_cost_per_gb_per_day: 0.1,
   },
   "vertex_ai/gemini-3-video": chat("vertex_ai-language-models", {
     input_cost_per_token: 1e-6,

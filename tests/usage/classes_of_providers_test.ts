@@ -51,6 +51,15 @@ const interacted = {
   webSearches: 2,
 };
 
+const grounded = (groundingMetadata: object) => ({
+  shape: "gemini" as const,
+  path: "/v1beta/models/gemini-3.5-flash:generateContent",
+  answer: {
+    candidates: [{ content: { parts: [{ text: "Hi" }] }, groundingMetadata }],
+    usageMetadata: { promptTokenCount: 100, candidatesTokenCount: 50, totalTokenCount: 150 },
+  },
+});
+
 const ANSWERS: Readonly<Record<string, Answered>> = {
   "cache writes of Alibaba": {
     ...chat({
@@ -161,6 +170,23 @@ const ANSWERS: Readonly<Record<string, Answered>> = {
       { event_type: "interaction.complete", interaction },
     ],
     classes: interacted,
+  },
+  "an interaction with Gemini that uses Google Maps": {
+    shape: "gemini",
+    path: "/v1beta/interactions",
+    answer: {
+      ...interaction,
+      usage: { ...interaction.usage, grounding_tool_count: [{ type: "google_maps", count: 2 }] },
+    },
+    classes: interacted,
+  },
+  "searches for pictures": {
+    ...grounded({ webSearchQueries: ["a", ""], imageSearchQueries: ["a", "b", "b"] }),
+    classes: { input: 100, output: 50, webSearches: 3 },
+  },
+  "an answer with places of Google Maps": {
+    ...grounded({ groundingChunks: [{ maps: { title: "a" } }, { maps: { title: "b" } }] }),
+    classes: { input: 100, output: 50, webSearches: 1 },
   },
   "pictures of Google's Imagen": {
     shape: "gemini",

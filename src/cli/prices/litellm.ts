@@ -60,7 +60,7 @@ const MODE_KEYS: typeof UNIT_KEYS = new Map([
 
 /** Prices of things that no class counts. */
 const UNMETERED =
-  /^(?:annotation_cost_per_page|(?:file_search|vector_store)_cost_per_gb_per_day|(?:input|output)_cost_per_(?:image|pixel|second|character|(?:video|audio)_per_second))$/;
+  /^(?:(?:file_search|vector_store)_cost_per_gb_per_day|(?:input|output)_cost_per_(?:image|pixel|second|character|(?:video|audio)_per_second))$/;
 /** Keys that are no prices. */
 const NO_PRICE =
   /^(?:litellm_provider|mode|sources?|deprecation_date|metadata|comment|notes?|display_name|output_vector_size|tool_use_system_prompt_tokens|web_search_billing_unit|[rt]p[md]|max_\w+|supports_\w+|supported_\w+)$/;
@@ -160,6 +160,7 @@ class EntryReader {
       this.#findings.add("note", `${key}: needs "region": "regional" at a provider`, this.#model);
     } else if (key === "provider_specific_entry" && isObject(value)) this.#readSpecific(value);
     else if (key === "search_context_cost_per_query" && isObject(value)) this.#readSearch(value);
+    else if (key === "annotation_cost_per_page") this.#readAnnotation(value, key);
     else if (key === "tiered_pricing" && Array.isArray(value)) this.#readRanges(value);
     else if (key === "off_peak_pricing") return; // last
     else if (!UNMETERED.test(key)) this.#findings.add("unknown", key, this.#model);
@@ -180,6 +181,12 @@ class EntryReader {
   }
 
   /** Reads the fee of a search by the size of its context, which is medium by default. */
+  /** Reads the price of a page that is annotated, in addition to the one for reading it. */
+  #readAnnotation(value: unknown, key: string): void {
+    const fee = this.#rate(value, THOUSAND, key);
+    if (fee) this.rows.ask({ pages: "annotated" }, { pages: fee });
+  }
+
   #readSearch(entry: Entry): void {
     const fees = new Map<string, Decimal>();
     for (const [name, value] of Object.entries(entry)) {
