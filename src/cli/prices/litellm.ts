@@ -180,13 +180,13 @@ class EntryReader {
     }
   }
 
-  /** Reads the fee of a search by the size of its context, which is medium by default. */
   /** Reads the price of a page that is annotated, in addition to the one for reading it. */
   #readAnnotation(value: unknown, key: string): void {
     const fee = this.#rate(value, THOUSAND, key);
     if (fee) this.rows.ask({ pages: "annotated" }, { pages: fee });
   }
 
+  /** Reads the fee of a search by the size of its context, which is medium by default. */
   #readSearch(entry: Entry): void {
     const fees = new Map<string, Decimal>();
     for (const [name, value] of Object.entries(entry)) {
