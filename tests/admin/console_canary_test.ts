@@ -17,7 +17,7 @@ needs(["chromium-headless-shell"]).describe("the console after calls with secret
   let provider: Provider;
   afterEach(() => provider.close());
 
-  it("shows none of them in a view, a field, an address, or what a browser keeps", async () => {
+  it("shows none of them in a view, a field, an address, or the storage of the browser", async () => {
     provider = await startMarkedProvider();
     const deadlines = { idle: "2s" };
     const page = await ui.start({
