@@ -126,10 +126,11 @@ export class TeamAdministration {
         );
       }
       const { limits } = current.policy;
+      const isCleared = "limits" in patch && patch.limits === undefined;
       const changed = {
         ...current.policy,
         ...patch,
-        limits: mergeLimits(limits, patch.limits ?? {}) ?? {},
+        limits: isCleared ? {} : mergeLimits(limits, patch.limits ?? {}) ?? {},
       };
       if (patch.limits !== undefined) this.#assertFits(changed);
       made = { before: current.policy, after: changed };
@@ -156,7 +157,8 @@ export class TeamAdministration {
       return undefined;
     });
     await this.#note("delete", name, { before }, by);
-    return view;
+    // The view has the team of the configuration if there is one of this name.
+    return before === undefined ? view : { ...await this.#view(name, before), source: "store" };
   }
 
   async #note(

@@ -44,7 +44,7 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
     isOffline: true,
   });
   const { keys, teams } = assembly;
-  const storedTeams = await describeStoredTeams(teams).catch((error) => {
+  const storedTeams = await describeStoredTeams(teams, effective).catch((error) => {
     throw error instanceof KeyStoreUnavailable ? new CommandLineError(error.message) : error;
   });
   const missingTeams = await describeMissingTeams(keys, teams.byName);

@@ -267,6 +267,15 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   }),
 );
 
+/** Lists teams and providers whose names valibot ignores, because objects inherit or expect them. */
+function listIgnored(input: unknown): ConfigIssue[] {
+  return ["teams", "providers"].flatMap((setting) =>
+    ["constructor", "prototype"]
+      .filter((name) => Object.hasOwn(Object(Object(input)[setting]), name))
+      .map((name) => ({ path: `${setting}.${name}`, message: "expected another name" }))
+  );
+}
+
 /**
  * Checks a configuration of unknown form, such as the content of `gateway.jsonc`.
  *
@@ -274,11 +283,13 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
  */
 export function checkConfig(input: unknown): Config {
   const result = v.safeParse(ConfigSchema, input);
-  if (result.success) return result.output;
-  const issues = result.issues.flatMap(expandUnion).map((issue) => {
+  const ignored = listIgnored(input);
+  if (result.success && ignored.length === 0) return result.output;
+  const found = (result.issues ?? []).flatMap(expandUnion).map((issue) => {
     const { path, message } = describeIssue(issue);
     return { path: path || "config", message };
   });
+  const issues = [...ignored, ...found];
   // The first mistake of a setting explains the others.
   const isFirst = ({ path }: ConfigIssue, index: number) =>
     issues.findIndex((earlier) => earlier.path === path) === index;

@@ -3,6 +3,8 @@
  *
  * @module
  */
+import { findTeamMisfits, type Surroundings } from "../config/cross_checks.ts";
+import { formatPath } from "../config/issue.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
 import { findKeyState } from "../keys/policy.ts";
 import type { ConfiguredTeams, TeamDirectory } from "../keys/team_directory.ts";
@@ -43,20 +45,31 @@ export async function describeMissingTeams(
 /**
  * Finds mistakes in the stored teams.
  *
- * @returns One line for each team that is also configured, or that this version does not understand
+ * @returns One line for each team that is also configured, that this version does not understand,
+ * or whose limits do not fit the configuration, such as a budget in another currency
  * @throws {Error} If the teams can't be read
  */
-export async function describeStoredTeams(teams: TeamDirectory): Promise<string[]> {
+export async function describeStoredTeams(
+  teams: TeamDirectory,
+  config: Surroundings,
+): Promise<string[]> {
   await teams.load();
   return Array.from(teams.stored).flatMap(([name, team]) => {
-    const { fault } = team;
+    const { fault, policy } = team;
     if (teams.isConfigured(name)) {
       return [
         `the stored team ${name} has no effect, because the configuration has one of this name. ` +
         `Remove it there, or delete the stored one by sallyport teams delete ${name}`,
       ];
     }
-    if (fault === undefined) return [];
-    return [`keys of the team ${name} are refused: this version does not understand its ${fault}`];
+    if (policy === undefined) {
+      return [
+        `keys of the team ${name} are refused: this version does not understand its ${fault}`,
+      ];
+    }
+    return findTeamMisfits(policy, config).slice(0, 1).map(({ path, message }) =>
+      `calls of the team ${name} can be refused: ${formatPath(path)}: ${message}. ` +
+      "Change it by sallyport teams update"
+    );
   });
 }

@@ -116,7 +116,7 @@ export async function prepare(
   const warn = (text: string) => report(text, { event: "configuration_warning" });
   // A worker does not repeat the report of its supervisor.
   if (!isOffline && engines.remote.limiter === undefined) {
-    void describeTeams(assembly).then(
+    void describeTeams(assembly, config).then(
       (lines) => lines.forEach(warn),
       () => {}, // keys that can't be read are reported elsewhere
     );
@@ -127,10 +127,10 @@ export async function prepare(
 }
 
 /** Describes the stored teams with mistakes, and the keys without their team. */
-async function describeTeams({ keys, teams }: Assembly): Promise<string[]> {
+async function describeTeams({ keys, teams }: Assembly, config: Config): Promise<string[]> {
   let mistakes: string[];
   try {
-    mistakes = await describeStoredTeams(teams);
+    mistakes = await describeStoredTeams(teams, config);
   } catch (error) {
     if (error instanceof KeyStoreUnavailable) return [error.message];
     throw error;

@@ -85,6 +85,8 @@ function describeChanges(where: string, start: () => Promise<Running>): void {
       assert.ok(!("heldKeys" in removed.json));
       const shown = await running.call("GET", "/v1/teams/search");
       assert.deepEqual(shown.json, removed.json);
+      const cleared = await running.call("PATCH", "/v1/teams/search", { body: { limits: null } });
+      assert.deepEqual(cleared.json.limits, {}, "null removes all limits, as it does for a key");
     });
 
     it("is deleted only without keys, or by force, which refuses their calls", async () => {

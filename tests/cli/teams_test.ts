@@ -148,9 +148,28 @@ describe("teams and a running gateway", () => {
     at.configure({ teams: { ...TEAMS, search: { limits: {} } } });
     const { stderr } = await runProgram(["check"], { cwd: at.path });
     assert.match(stderr, /the stored team search has no effect, because the configuration has one/);
-    await good(at, "delete", "search");
+    const { limits: deleted, source } = JSON.parse(await good(at, "delete", "search", "--json"));
+    assert.deepEqual(
+      [deleted, source],
+      [{ requests: "7/day" }, "store"],
+      "it names the deleted one",
+    );
     const { stderr: after } = await runProgram(["check"], { cwd: at.path });
     assert.doesNotMatch(after, /stored team/);
+  });
+
+  it("check and the start name a team whose budget has another currency than the prices", async () => {
+    const prices = { "*": { input: 1, output: 2 } };
+    running = await startAdmin({ prices });
+    const { at } = running;
+    await good(at, "create", "search", "--budget", "5 USD/day");
+    const before = await runProgram(["check"], { cwd: at.path });
+    assert.doesNotMatch(before.stderr, /team/);
+    at.configure({ prices, currency: "EUR" });
+    const says =
+      /calls of the team search can be refused: limits\.budget: expected a budget in EUR/;
+    assert.match((await runProgram(["check"], { cwd: at.path })).stderr, says);
+    await startProgram(["serve"], { cwd: at.path }).waitFor(says);
   });
 
   it("a broken file of teams fails check, is reported at the start, and refuses only its keys", async () => {

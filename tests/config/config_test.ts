@@ -193,6 +193,16 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     "attribution.maxRows",
     /from 1 to 100000/,
   ],
+  "a team that has a name of object methods": [
+    { providers, teams: { constructor: { limits: {} } } },
+    "teams.constructor",
+    /expected another name/,
+  ],
+  "a provider that has a name of object methods": [
+    { providers: { ...providers, prototype: { upstream: "openai" } } },
+    "providers.prototype",
+    /expected another name/,
+  ],
   "no upstream": [{ providers: { a: {} } }, "providers.a.upstream", /is missing/],
   "no replica": [withProvider({ upstream: [] }), "providers.a.upstream", /at least one upstream/],
   "a replica twice": [

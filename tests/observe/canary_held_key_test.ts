@@ -103,7 +103,7 @@ describe("a held key", () => {
               "gateway-auth": `Bearer ${key}`,
               "content-type": "application/json",
               "gateway-run": `run-of-${host}`,
-              ...(body === STREAM_BODY && { "gateway-durable": "true" }),
+              ...(body === STREAM_BODY && { "sallyport-durable": "?1" }),
             },
             body,
           });
@@ -170,6 +170,7 @@ describe("a held key", () => {
       told.push(stdout, stderr);
     }
     assert.ok(told.some((each) => each.includes('"usesHeldKey":true')), "exchanges are marked");
+    assert.ok(told.some((each) => each.includes('"recordings":[{')), "answers are recorded");
     assert.ok(running.program.stdout().includes('"heldKey":true'), "the log is marked");
     if (redis !== undefined) told.push(await dumpRedis(redis));
     running.program.kill("SIGTERM");

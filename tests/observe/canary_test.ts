@@ -237,6 +237,7 @@ describe("canaries", () => {
       "what is looked through is the real thing",
     );
     assert.match(watch.received(), /"evalsha"/i);
+    assert.match(all[1] ?? "", /"sallyport:\{[^"]*:log:[^"]*","stream"/, "an answer is recorded");
   });
 
   const hasSnapshot = runtime === "node" && process.platform !== "win32";
