@@ -44,7 +44,10 @@ const MESSAGE_USAGE: TokenUsage = {
   }],
 };
 /** The tokens of one image. */
-const IMAGE_PART = { classes: { input: 10, outputImage: 100 }, tariff: { context: 10 } };
+const IMAGE_PART = {
+  classes: { input: 10, outputImage: 100 },
+  tariff: { context: 10, asked: { quality: "low", size: "1024x1024" } },
+};
 const IMAGE_USAGE: TokenUsage = { total: 110, input: 10, output: 100, parts: [IMAGE_PART] };
 const SAMPLES: Readonly<Record<string, Sample>> = {
   "a response": { dialect: OPENAI_RESPONSES, events: responseEvents(), usage: RESPONSE_USAGE },
