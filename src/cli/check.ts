@@ -20,7 +20,7 @@ import {
   describeKeyLimits,
   describeMissingTeams,
   describeStoredTeams,
-  listActiveKeys,
+  listNewestKeys,
 } from "../serve/missing_teams.ts";
 import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
@@ -52,8 +52,8 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
   const storedTeams = await describeStoredTeams(teams, effective).catch((error) => {
     throw error instanceof KeyStoreUnavailable ? new CommandLineError(error.message) : error;
   });
-  const active = await listActiveKeys(keys);
-  const missingTeams = describeMissingTeams(active, teams.byName);
+  const newest = await listNewestKeys(keys);
+  const missingTeams = describeMissingTeams(newest, teams.byName);
   const unreadableKeys = await describeUnreadableKeys(effective, source.directory);
   const unreadableSecrets = await describeUnreadableSecrets(effective, source.directory);
   await assembly.close();
@@ -63,7 +63,7 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
   const lines = [
     ...storedTeams,
     ...missingTeams,
-    ...describeKeyLimits(active, effective),
+    ...describeKeyLimits(newest, effective),
     ...unreadableKeys,
     ...unreadableSecrets,
   ];

@@ -6,6 +6,7 @@
  */
 import { findKeyMisfits, findTeamMisfits, type Surroundings } from "../config/cross_checks.ts";
 import { formatPath } from "../config/issue.ts";
+import type { TeamPolicy } from "../config/team.ts";
 import type { GatewayKey, KeyRegistry } from "../keys/key_store.ts";
 import { findKeyState } from "../keys/policy.ts";
 import type { ConfiguredTeams, TeamDirectory } from "../keys/team_directory.ts";
@@ -16,24 +17,25 @@ const MAX_KEYS = 10_000;
 const MAX_NAMED = 10;
 
 /**
- * Lists the active keys.
+ * Lists the keys to look at.
  *
  * @throws {Error} If the keys can't be read
  */
-export async function listActiveKeys(keys: Pick<KeyRegistry, "list">): Promise<GatewayKey[]> {
-  const found = await keys.list({ limit: MAX_KEYS });
-  return found.filter((key) => findKeyState(key, Date.now()) === "active");
+export async function listNewestKeys(
+  keys: Pick<KeyRegistry, "list">,
+): Promise<readonly GatewayKey[]> {
+  return await keys.list({ limit: MAX_KEYS });
 }
 
-/** Groups keys by a fault; keys without one are left out. */
-function groupBy(
+/** Groups the active keys by a fault. Keys without one are left out. */
+function groupActive(
   keys: readonly GatewayKey[],
   findFault: (key: GatewayKey) => string | undefined,
 ): ReadonlyMap<string, readonly GatewayKey[]> {
   const groups = new Map<string, GatewayKey[]>();
   for (const key of keys) {
     const fault = findFault(key);
-    if (fault === undefined) continue;
+    if (fault === undefined || findKeyState(key, Date.now()) !== "active") continue;
     const group = groups.get(fault);
     if (group === undefined) groups.set(fault, [key]);
     else group.push(key);
@@ -50,7 +52,7 @@ function describeKeys(keys: readonly GatewayKey[]): { count: string; names: stri
 }
 
 /**
- * Finds keys whose team is not configured.
+ * Finds active keys whose team is not configured.
  *
  * @returns One line for each team, such as `2 keys are refused: …`
  */
@@ -59,7 +61,7 @@ export function describeMissingTeams(
   teams: ConfiguredTeams,
 ): string[] {
   const isMissing = (team: string): boolean => !Object.hasOwn(teams, team);
-  const lost = groupBy(
+  const lost = groupActive(
     keys,
     ({ team }) => team !== undefined && isMissing(team) ? team : undefined,
   );
@@ -73,12 +75,12 @@ export function describeMissingTeams(
 }
 
 /**
- * Finds keys whose limits do not fit the configuration, such as a budget in another currency.
+ * Finds active keys whose limits do not fit the configuration, such as a budget in another currency.
  *
  * @returns One line for each mistake, with the names of its keys
  */
 export function describeKeyLimits(keys: readonly GatewayKey[], config: Surroundings): string[] {
-  const misfits = groupBy(keys, (key) => {
+  const misfits = groupActive(keys, (key) => {
     const misfit = findKeyMisfits(key, config).find(({ path }) => path[0] === "limits");
     return misfit && `${formatPath(misfit.path)}: ${misfit.message}`;
   });
@@ -114,9 +116,18 @@ export async function describeStoredTeams(
         `keys of the team ${name} are refused: this version does not understand its ${fault}`,
       ];
     }
-    return findTeamMisfits(policy, config).slice(0, 1).map(({ path, message }) =>
-      `calls of the team ${name} can be refused: ${formatPath(path)}: ${message}. ` +
-      "Change it by sallyport teams update"
-    );
+    return describeTeamLimits(name, policy, config);
   });
+}
+
+/** Describes the first limit of a team that does not fit the configuration, if there is one. */
+export function describeTeamLimits(
+  name: string,
+  policy: TeamPolicy,
+  config: Surroundings,
+): string[] {
+  return findTeamMisfits(policy, config).slice(0, 1).map(({ path, message }) =>
+    `calls of the team ${name} can be refused: ${formatPath(path)}: ${message}. ` +
+    "Change it by sallyport teams update"
+  );
 }

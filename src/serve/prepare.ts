@@ -17,7 +17,7 @@ import {
   describeKeyLimits,
   describeMissingTeams,
   describeStoredTeams,
-  listActiveKeys,
+  listNewestKeys,
 } from "./missing_teams.ts";
 import type { Engines } from "./engines.ts";
 import { type ListenerAddress, loadConfig, readTlsFiles } from "./load_config.ts";
@@ -140,11 +140,11 @@ async function describeStored({ keys, teams }: Assembly, config: Config): Promis
     if (error instanceof KeyStoreUnavailable) return [error.message];
     throw error;
   }
-  const active = await listActiveKeys(keys);
+  const newest = await listNewestKeys(keys);
   return [
     ...mistakes,
-    ...describeMissingTeams(active, teams.byName),
-    ...describeKeyLimits(active, config),
+    ...describeMissingTeams(newest, teams.byName),
+    ...describeKeyLimits(newest, config),
   ];
 }
 
