@@ -5,6 +5,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { afterEach, describe, it } from "@std/testing/bdd";
+import { gatewayKeyId } from "../../src/keys/key_format.ts";
 import { type Running, startAdmin } from "../support/admin.ts";
 import { runCommand } from "../support/command.ts";
 import { startProgram } from "../support/program.ts";
@@ -51,7 +52,7 @@ describe("a key with a budget in another currency than the prices", () => {
   let running: Running;
   afterEach(() => running.stop());
 
-  it("is named by a reload, the start and check", async () => {
+  it("is named by a reload, the start, check and keys list", async () => {
     const prices = { "*": { input: 1, output: 2 } };
     running = await startAdmin({ prices });
     const { at } = running;
@@ -73,6 +74,14 @@ describe("a key with a budget in another currency than the prices", () => {
     await running.program.waitFor(says);
     await until(async () => await running.chat(key) === 403, "the configuration is reloaded");
     assert.match((await check()).stderr, says);
+    const { json } = await running.call("GET", "/v1/keys?state=unreadable");
+    assert.deepEqual(
+      json.keys.map((each: Record<string, unknown>) => [each.id, each.unreadable]),
+      [id, gatewayKeyId(key)].map((each) => [
+        each,
+        "its budget is in another currency than the prices",
+      ]),
+    );
     await startProgram(["serve"], { cwd: at.path }).waitFor(says);
     await at.good("update", id, "--budget", "7 EUR/week");
     await at.good("update", "--budget", "off", key);
