@@ -81,9 +81,11 @@ export class Changes {
   }
 
   /**
-   * Adds a change that was made. It cannot be undone, so a failure to store it is only reported.
+   * Adds a change that was made, unless it is an update that changed no setting. The change cannot
+   * be undone, so a failure to store it is only reported.
    */
   async add(made: MadeChange, { who, reason }: Author): Promise<void> {
+    if (made.action === "update" && made.settings.length === 0) return;
     const { log, now, report } = this.#parts;
     const at = now();
     // Two gateways can make changes in the same millisecond.

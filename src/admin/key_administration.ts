@@ -44,11 +44,12 @@ export interface KeyAdministrationParts {
 /** A key as administrators see it: everything but its digests. */
 export interface KeyView extends Omit<KeyInput, "key" | "digest" | "previous"> {
   /**
-   * Of keys that are active: `unreadable` if this version does not understand its record,
-   * `team_not_configured` if its calls are refused for that reason.
+   * Of keys that are active: `unreadable` if this version does not understand its record, or its
+   * budget is in another currency than the prices, `team_not_configured` if its calls are refused
+   * for that reason.
    */
   readonly state: KeyState | "unreadable" | "team_not_configured";
-  /** Reason for refusal: the part of its record that this version does not understand. */
+  /** Reason for the state `unreadable`. */
   readonly unreadable?: string;
   /** Names of fields that this version does not understand. They are kept. */
   readonly unknown?: readonly string[];
@@ -279,11 +280,12 @@ export class KeyAdministration {
     const { later, ...known } = key;
     const { digest: _, previous: __, ...json } = toKeyJson(known);
     const previousExpiresAt = key.previous?.expiresAt ?? 0;
+    const unreadable = this.#refusalOf(key);
     return {
       ...json,
       id: key.id,
       state: this.#stateOf(key, now),
-      ...(later?.refusal !== undefined && { unreadable: later.refusal }),
+      ...(unreadable !== undefined && { unreadable }),
       ...(later !== undefined && { unknown: unknownOf(later) }),
       ...(previousExpiresAt > now &&
         { previousExpires: new Date(previousExpiresAt).toISOString() }),
@@ -291,10 +293,18 @@ export class KeyAdministration {
     };
   }
 
+  /** Returns why calls with the key are refused with `key_not_understood`. */
+  #refusalOf({ later, limits }: GatewayKey): string | undefined {
+    const { currency } = this.#parts.config;
+    const isForeign = limits?.spend !== undefined && limits.spend.currency !== currency;
+    return later?.refusal ??
+      (isForeign ? "its budget is in another currency than the prices" : undefined);
+  }
+
   #stateOf(key: GatewayKey, now: number): KeyView["state"] {
     const state = findKeyState(key, now);
     if (state !== "active") return state;
-    if (key.later?.refusal !== undefined) return "unreadable";
+    if (this.#refusalOf(key) !== undefined) return "unreadable";
     const { byName, isComplete } = this.#teams;
     // A team that the store has lost can exist: its calls are not refused for that reason.
     const isKnown = key.team === undefined || Object.hasOwn(byName, key.team) || !isComplete;

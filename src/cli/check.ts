@@ -16,7 +16,12 @@ import { loadConfig } from "../serve/load_config.ts";
 import { toPlain } from "./table.ts";
 import { describeUnreadableKeys, describeUnreadableSecrets } from "../serve/held_key_sources.ts";
 import { KeyStoreUnavailable } from "../keys/key_store.ts";
-import { describeMissingTeams, describeStoredTeams } from "../serve/missing_teams.ts";
+import {
+  describeKeyLimits,
+  describeMissingTeams,
+  describeStoredTeams,
+  listNewestKeys,
+} from "../serve/missing_teams.ts";
 import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
 
@@ -47,16 +52,22 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
   const storedTeams = await describeStoredTeams(teams, effective).catch((error) => {
     throw error instanceof KeyStoreUnavailable ? new CommandLineError(error.message) : error;
   });
-  const missingTeams = await describeMissingTeams(keys, teams.byName);
+  const newest = await listNewestKeys(keys);
+  const missingTeams = describeMissingTeams(newest, teams.byName);
   const unreadableKeys = await describeUnreadableKeys(effective, source.directory);
   const unreadableSecrets = await describeUnreadableSecrets(effective, source.directory);
   await assembly.close();
   const checked = checkConfig(source.input);
   process.stdout.write(`${JSON.stringify(maskSecrets(checked), null, 2)}\n`);
   for (const warning of findWarnings(checked)) report(formatWarning(warning));
-  for (const line of [...storedTeams, ...missingTeams, ...unreadableKeys, ...unreadableSecrets]) {
-    report(line);
-  }
+  const lines = [
+    ...storedTeams,
+    ...missingTeams,
+    ...describeKeyLimits(newest, effective),
+    ...unreadableKeys,
+    ...unreadableSecrets,
+  ];
+  for (const line of lines) report(line);
   const refused = missingTeams.length + unreadableKeys.length > 0
     ? "calls"
     : unreadableSecrets.length > 0

@@ -28,6 +28,7 @@ import type { LimitSet, WrittenLimits } from "../config/limit_set.ts";
 import { parseDuration } from "../config/units.ts";
 import type { Config } from "../config/config.ts";
 import type { Assembly } from "../serve/compose.ts";
+import { describeKeyLimits, describeTeamLimits } from "../serve/missing_teams.ts";
 import { CommandLineError, report } from "./command.ts";
 import { LIMIT_OPTIONS, specOf } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
@@ -260,11 +261,14 @@ async function readLines(file: string | undefined): Promise<string[]> {
   return lines;
 }
 
-/** Imports teams, and then the keys, which can belong to them. */
+/**
+ * Imports teams, and then the keys, which can belong to them. Limits that do not fit the
+ * configuration are only reported, because they must not prevent the import of a backup.
+ */
 async function printImport(
   { keys, teams: directory }: Assembly,
   options: CommandOptions,
-  changes: Changes,
+  { changes, config }: { readonly changes: Changes; readonly config: Config },
 ): Promise<void> {
   const lines = await readLines(options.operand);
   const teams = readTeamLines(lines);
@@ -276,6 +280,11 @@ async function printImport(
   await noteImport("team", ofTeams, changes, by);
   const ofKeys = await importKeys(keys, records, how);
   await noteImport("key", ofKeys, changes, by);
+  const misfits = [
+    ...Array.from(teams).flatMap(([name, policy]) => describeTeamLimits(name, policy, config)),
+    ...describeKeyLimits(Array.from(records.values()), config),
+  ];
+  for (const line of misfits) report(`warning: ${line}`);
   if (options.json) return printJson(teams.size === 0 ? ofKeys : { ...ofKeys, teams: ofTeams });
   if (teams.size > 0) printText(toImportText("team", ofTeams));
   printText(toImportText("key", ofKeys));
@@ -366,7 +375,7 @@ async function run(options: CommandOptions, assembly: Assembly, config: Config):
     case "keys export":
       return await printExport(assembly);
     case "keys import":
-      return await printImport(assembly, options, changes);
+      return await printImport(assembly, options, { changes, config });
     case "keys confirm":
       return await confirm(registry);
   }

@@ -1,11 +1,13 @@
 /**
- * Keys whose team is not configured: all of their calls are refused.
+ * Stored keys and teams that do not fit the configuration, so that calls are refused: keys whose
+ * team is not configured, and limits that cannot be counted.
  *
  * @module
  */
-import { findTeamMisfits, type Surroundings } from "../config/cross_checks.ts";
+import { findKeyMisfits, findTeamMisfits, type Surroundings } from "../config/cross_checks.ts";
 import { formatPath } from "../config/issue.ts";
-import type { KeyRegistry } from "../keys/key_store.ts";
+import type { TeamPolicy } from "../config/team.ts";
+import type { GatewayKey, KeyRegistry } from "../keys/key_store.ts";
 import { findKeyState } from "../keys/policy.ts";
 import type { ConfiguredTeams, TeamDirectory } from "../keys/team_directory.ts";
 
@@ -15,30 +17,77 @@ const MAX_KEYS = 10_000;
 const MAX_NAMED = 10;
 
 /**
+ * Lists the keys to look at.
+ *
+ * @throws {Error} If the keys can't be read
+ */
+export async function listNewestKeys(
+  keys: Pick<KeyRegistry, "list">,
+): Promise<readonly GatewayKey[]> {
+  return await keys.list({ limit: MAX_KEYS });
+}
+
+/** Groups the active keys by a fault. Keys without one are left out. */
+function groupActive(
+  keys: readonly GatewayKey[],
+  findFault: (key: GatewayKey) => string | undefined,
+): ReadonlyMap<string, readonly GatewayKey[]> {
+  const groups = new Map<string, GatewayKey[]>();
+  for (const key of keys) {
+    const fault = findFault(key);
+    if (fault === undefined || findKeyState(key, Date.now()) !== "active") continue;
+    const group = groups.get(fault);
+    if (group === undefined) groups.set(fault, [key]);
+    else group.push(key);
+  }
+  return groups;
+}
+
+/** Returns the number of some keys, and the names of the first ones. */
+function describeKeys(keys: readonly GatewayKey[]): { count: string; names: string } {
+  const shown = keys.slice(0, MAX_NAMED).map(({ id, name }) => name ?? id).join(", ");
+  const rest = keys.length > MAX_NAMED ? ` and ${keys.length - MAX_NAMED} more` : "";
+  const count = keys.length === 1 ? "1 key" : `${keys.length} keys`;
+  return { count, names: `${shown}${rest}` };
+}
+
+/**
  * Finds active keys whose team is not configured.
  *
  * @returns One line for each team, such as `2 keys are refused: …`
- * @throws {Error} If the keys can't be read
  */
-export async function describeMissingTeams(
-  keys: Pick<KeyRegistry, "list">,
+export function describeMissingTeams(
+  keys: readonly GatewayKey[],
   teams: ConfiguredTeams,
-): Promise<string[]> {
-  const lost = new Map<string, string[]>();
-  for (const key of await keys.list({ limit: MAX_KEYS })) {
-    const { team } = key;
-    if (team === undefined || Object.hasOwn(teams, team)) continue;
-    if (findKeyState(key, Date.now()) !== "active") continue;
-    const named = lost.get(team) ?? [];
-    lost.set(team, [...named, key.name ?? key.id]);
-  }
-  return Array.from(lost, ([team, named]) => {
-    const shown = named.slice(0, MAX_NAMED).join(", ");
-    const rest = named.length > MAX_NAMED ? ` and ${named.length - MAX_NAMED} more` : "";
-    const count = named.length === 1 ? "1 key is" : `${named.length} keys are`;
-    return `${count} refused, because the team ${team} is not configured: ${shown}${rest}. ` +
+): string[] {
+  const isMissing = (team: string): boolean => !Object.hasOwn(teams, team);
+  const lost = groupActive(
+    keys,
+    ({ team }) => team !== undefined && isMissing(team) ? team : undefined,
+  );
+  return Array.from(lost, ([team, all]) => {
+    const { count, names } = describeKeys(all);
+    return `${count} ${all.length === 1 ? "is" : "are"} refused, because the team ${team} is ` +
+      `not configured: ${names}. ` +
       `Add it to teams, create it by sallyport teams create ${team}, ` +
       "or move its keys: sallyport keys update ID --team NAME";
+  });
+}
+
+/**
+ * Finds active keys whose limits do not fit the configuration, such as a budget in another currency.
+ *
+ * @returns One line for each mistake, with the names of its keys
+ */
+export function describeKeyLimits(keys: readonly GatewayKey[], config: Surroundings): string[] {
+  const misfits = groupActive(keys, (key) => {
+    const misfit = findKeyMisfits(key, config).find(({ path }) => path[0] === "limits");
+    return misfit && `${formatPath(misfit.path)}: ${misfit.message}`;
+  });
+  return Array.from(misfits, ([mistake, all]) => {
+    const { count, names } = describeKeys(all);
+    return `calls of ${count} can be refused: ${names}: ${mistake}. ` +
+      "Change it by sallyport keys update ID";
   });
 }
 
@@ -67,9 +116,18 @@ export async function describeStoredTeams(
         `keys of the team ${name} are refused: this version does not understand its ${fault}`,
       ];
     }
-    return findTeamMisfits(policy, config).slice(0, 1).map(({ path, message }) =>
-      `calls of the team ${name} can be refused: ${formatPath(path)}: ${message}. ` +
-      "Change it by sallyport teams update"
-    );
+    return describeTeamLimits(name, policy, config);
   });
+}
+
+/** Describes the first limit of a team that does not fit the configuration, if there is one. */
+export function describeTeamLimits(
+  name: string,
+  policy: TeamPolicy,
+  config: Surroundings,
+): string[] {
+  return findTeamMisfits(policy, config).slice(0, 1).map(({ path, message }) =>
+    `calls of the team ${name} can be refused: ${formatPath(path)}: ${message}. ` +
+    "Change it by sallyport teams update"
+  );
 }

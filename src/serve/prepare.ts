@@ -13,7 +13,12 @@ import type { KeyConfig } from "../config/key.ts";
 import { assemble, type Assembly, composeGateway } from "./compose.ts";
 import { readEgress } from "./egress.ts";
 import { describeUnreadableKeys, describeUnreadableSecrets } from "./held_key_sources.ts";
-import { describeMissingTeams, describeStoredTeams } from "./missing_teams.ts";
+import {
+  describeKeyLimits,
+  describeMissingTeams,
+  describeStoredTeams,
+  listNewestKeys,
+} from "./missing_teams.ts";
 import type { Engines } from "./engines.ts";
 import { type ListenerAddress, loadConfig, readTlsFiles } from "./load_config.ts";
 import { digestConfig } from "./masked_config.ts";
@@ -116,7 +121,7 @@ export async function prepare(
   const warn = (text: string) => report(text, { event: "configuration_warning" });
   // A worker does not repeat the report of its supervisor.
   if (!isOffline && engines.remote.limiter === undefined) {
-    void describeTeams(assembly, config).then(
+    void describeStored(assembly, config).then(
       (lines) => lines.forEach(warn),
       () => {}, // keys that can't be read are reported elsewhere
     );
@@ -126,8 +131,8 @@ export async function prepare(
   return { source, config, assembly };
 }
 
-/** Describes the stored teams with mistakes, and the keys without their team. */
-async function describeTeams({ keys, teams }: Assembly, config: Config): Promise<string[]> {
+/** Describes the stored teams and keys with mistakes, and the keys without their team. */
+async function describeStored({ keys, teams }: Assembly, config: Config): Promise<string[]> {
   let mistakes: string[];
   try {
     mistakes = await describeStoredTeams(teams, config);
@@ -135,7 +140,12 @@ async function describeTeams({ keys, teams }: Assembly, config: Config): Promise
     if (error instanceof KeyStoreUnavailable) return [error.message];
     throw error;
   }
-  return [...mistakes, ...await describeMissingTeams(keys, teams.byName)];
+  const newest = await listNewestKeys(keys);
+  return [
+    ...mistakes,
+    ...describeMissingTeams(newest, teams.byName),
+    ...describeKeyLimits(newest, config),
+  ];
 }
 
 /**

@@ -133,6 +133,21 @@ describe("the list of changes", () => {
     });
   }
 
+  it("has no update that changed no setting", async () => {
+    running = await startAdmin(SETTINGS);
+    await ask("POST", "/v1/teams", { name: "search", limits: { budget: ["5M/month"] } });
+    const { id } = await ask("POST", "/v1/keys", { name: "web", limits: { requests: "5/min" } });
+    const same = [{}, { limits: {} }, { limits: { requests: "5/min" }, name: "web" }];
+    for (const body of same) await ask("PATCH", `/v1/keys/${id}`, body);
+    for (const limits of [{}, { budget: "5M/month" }]) {
+      await ask("PATCH", "/v1/teams/search", { limits });
+    }
+    await ask("PATCH", "/v1/teams/search", {});
+    assert.deepEqual((await list()).map(({ action }) => action), ["create", "create"]);
+    await ask("PATCH", `/v1/keys/${id}`, { name: "app" });
+    assert.equal((await list())[0]?.action, "update");
+  });
+
   it("never has a gateway key in a reason", async () => {
     running = await startAdmin(SETTINGS);
     const { id, key } = await ask("POST", "/v1/keys", { name: "leaked" });

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import { runCommand } from "../support/command.ts";
+import { type Answering, answerPlain } from "../support/provider.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
@@ -22,7 +23,10 @@ describe("a credit", () => {
     redis = undefined;
   });
 
-  async function start(args: readonly string[] = []): Promise<{ id: string; key: string }> {
+  async function start(
+    args: readonly string[] = [],
+    { answering, budget = "3/week" }: { answering?: Answering; budget?: string } = {},
+  ): Promise<{ id: string; key: string }> {
     running = await startAdmin(
       {
         log: "json",
@@ -30,9 +34,9 @@ describe("a credit", () => {
         teams: { search: { limits: { budget: ["1M/day", "1000000 USD/month"] } } },
       },
       redis,
-      { args },
+      { args, ...(answering && { answering }) },
     );
-    const policy = { team: "search", limits: { budget: "3/week", requests: "100/h" } };
+    const policy = { team: "search", limits: { budget, requests: "100/h" } };
     return (await running.call("POST", "/v1/keys", { body: policy })).json;
   }
   const usedBy = async (path: string): Promise<Record<string, number>> => {
@@ -63,6 +67,32 @@ describe("a credit", () => {
       assert.equal((await usedBy("/v1/teams")).budget, 3);
       await credit("teams/search", { money: "100 USD", reason: "more than was used" });
       await until(async () => (await usedBy("/v1/teams")).spend === 0, "it is never negative");
+    });
+  }
+
+  for (const [place, kind] of Object.entries(PLACES)) {
+    const test = kind === "redis" ? withRedis.it : it;
+    test(`of what ended calls were charged keeps the use of open calls [${place}]`, async () => {
+      if (kind === "redis") redis = await startRedis();
+      const { promise: end, resolve } = Promise.withResolvers<void>();
+      const { id, key } = await start(kind === "redis" ? [] : kind, {
+        budget: "1000/week",
+        async answering(response) {
+          if (running.provider.calls.length === 2) await end;
+          answerPlain(response);
+        },
+      });
+      const used = async () => (await usedBy(`/v1/keys/${id}`)).budget ?? NaN;
+      assert.equal(await running.chat(key), 200);
+      await until(async () => await used() === 2, "it is settled");
+      const open = running.chat(key);
+      await until(async () => await used() > 2, "it is reserved");
+      const reserved = await used() - 2;
+      await credit(`keys/${id}`, { tokens: "2", reason: "it hung" });
+      await until(async () => await used() === reserved, "only the ended call is given back");
+      resolve();
+      assert.equal(await open, 200);
+      await until(async () => await used() === 2, "the open call is charged");
     });
   }
 

@@ -76,6 +76,26 @@ describe("sallyport keys export and import", () => {
     assert.match(changes.stdout, /import +team \* +[^]*import +key \*/);
   });
 
+  it("names teams and keys whose budget has another currency than the prices", async () => {
+    const prices = { "*": { input: 1, output: 2 } };
+    from.configure({ prices });
+    await teams(from, "create", "ads", "--budget", "5 USD/day");
+    await from.create("--team", "ads", "--name", "bidder", "--budget", "3 USD/day");
+    const file = await exportTo(from);
+    to.configure({ prices, currency: "EUR" });
+    const { status, stdout, stderr } = await to.keys("import", file);
+    assert.deepEqual([status, stdout], [
+      0,
+      "1 team added, 0 replaced, 0 there already\n" +
+      "1 key added, 0 replaced, 0 there already\n",
+    ]);
+    const why = "limits\\.budget: expected a budget in EUR";
+    assert.match(stderr, new RegExp(`warning: calls of the team ads can be refused: ${why}`));
+    assert.match(stderr, new RegExp(`warning: calls of 1 key can be refused: bidder: ${why}`));
+    to.configure({ prices });
+    assert.equal((await to.keys("import", file)).stderr, "");
+  });
+
   it("refuses teams that are damaged, twice there, or in the configuration", async () => {
     const line = '{"createdTeam":"ads","settings":{"limits":{}}}';
     const file = join(to.path, "teams.jsonl");

@@ -49,7 +49,10 @@ const keyEntries: EntriesOf<KeyView> = {
   id: text("Names the key in logs and metrics"),
   state: oneOf(KEY_STATES),
   unreadable: optional(
-    text("Why it is refused: the part of its record that this version does not understand"),
+    text(
+      "Why its calls are refused: the part of its record that this version does not understand, " +
+        "or a budget in another currency than the prices",
+    ),
   ),
   unknown: optional(
     list(text(), "Names of the fields that this version does not understand, and keeps"),
