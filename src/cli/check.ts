@@ -21,7 +21,7 @@ import {
   describeMissingTeams,
   describeStoredTeams,
   listNewestKeys,
-} from "../serve/missing_teams.ts";
+} from "../serve/stored_mistakes.ts";
 import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
 

@@ -28,7 +28,7 @@ import type { LimitSet, WrittenLimits } from "../config/limit_set.ts";
 import { parseDuration } from "../config/units.ts";
 import type { Config } from "../config/config.ts";
 import type { Assembly } from "../serve/compose.ts";
-import { describeKeyLimits, describeTeamLimits } from "../serve/missing_teams.ts";
+import { describeKeyLimits, describeTeamLimits } from "../serve/stored_mistakes.ts";
 import { CommandLineError, report } from "./command.ts";
 import { LIMIT_OPTIONS, specOf } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";

@@ -18,7 +18,7 @@ import {
   describeMissingTeams,
   describeStoredTeams,
   listNewestKeys,
-} from "./missing_teams.ts";
+} from "./stored_mistakes.ts";
 import type { Engines } from "./engines.ts";
 import { type ListenerAddress, loadConfig, readTlsFiles } from "./load_config.ts";
 import { digestConfig } from "./masked_config.ts";
