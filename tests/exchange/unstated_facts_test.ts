@@ -347,6 +347,30 @@ describe("the charge of a call", () => {
     assert.ok((usage?.output ?? NaN) < 100, `${usage?.output} tokens of output`);
   });
 
+  for (const stream of [false, true]) {
+    it(`is by input and output if a response states them as a chat does [stream: ${stream}]`, async () => {
+      const response = {
+        id: "resp_1",
+        status: "completed",
+        output: [],
+        usage: {
+          prompt_tokens: 1000,
+          completion_tokens: 100,
+          total_tokens: 1100,
+          prompt_tokens_details: { cached_tokens: 400 },
+        },
+      };
+      answering = stream
+        ? toAnswer(EVENTS, toEvent({ type: "response.completed", response }))
+        : toAnswer(JSON_TYPE, JSON.stringify(response));
+      const gateway = await start();
+      const fields = { model: "other-1", input: "Hi", stream };
+      const { usage } = await call(gateway, fields, "/v1/responses");
+      assert.deepEqual(usage, { total: 1100, input: 1000, output: 100, cached: 400 });
+      assert.equal(await spent(gateway), 2_000_000);
+    });
+  }
+
   it("has the searches of a response that repeats long tools", async () => {
     const output = [{ type: "file_search_call", status: "completed" }];
     const usage = { input_tokens: 10, output_tokens: 0, total_tokens: 10 };
