@@ -76,7 +76,8 @@ function completeUsage(
     },
   });
   const isUnstated = isEstimated && stated?.input === undefined;
-  const known = { isEstimated, isUnstated, isRefused, answeringModel, servedTier };
+  const at = exchange.startedAt;
+  const known = { isEstimated, isUnstated, isRefused, answeringModel, servedTier, at };
   facts.usage = usage && addRequestFacts(usage, counted, known, accounting);
   if (isEstimated) facts.isEstimated = true;
   else if (usage !== undefined && isWhole) estimator.learn(counted, usage, outputTokens);
