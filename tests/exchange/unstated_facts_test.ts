@@ -318,19 +318,31 @@ describe("the charge of a call", () => {
     assert.equal(await spent(gateway), 100 * 1_000_000);
   });
 
-  it("has the searches of an event that is longer than 64 kB", async () => {
+  it("has the searches of an answer that is longer than 64 kB, also those of maps", async () => {
     const parts = [{ text: "x".repeat(100_000) }];
-    const groundingMetadata = { webSearchQueries: ["one", "two"] };
+    const groundingChunks = [
+      { web: { uri: "https://example.com/", title: "A page" } },
+      { maps: { uri: "https://example.com/maps", title: "A place", placeId: "places/1" } },
+    ];
+    const groundingMetadata = { webSearchQueries: ["one", "two"], groundingChunks };
     const answer = {
       candidates: [{ content: { parts }, groundingMetadata, finishReason: "STOP" }],
       usageMetadata: { promptTokenCount: 10, candidatesTokenCount: 10, totalTokenCount: 20 },
       modelVersion: "gemini-3-pro",
     };
-    answering = (response) => response.writeHead(200, EVENTS).end(toEvent(answer));
+    const plain = JSON.stringify(answer);
+    const answers: Readonly<Record<string, Answering>> = {
+      "streamGenerateContent?alt=sse": toAnswer(EVENTS, toEvent(answer)),
+      streamGenerateContent: toAnswer(JSON_TYPE, `[${plain}]`),
+      generateContent: toAnswer(JSON_TYPE, plain),
+    };
     const gateway = await start();
-    const path = "/v1/models/test-1:streamGenerateContent?alt=sse";
-    const { usage } = await call(gateway, { model: "test-1", contents: [] }, path);
-    assert.equal(usage?.parts?.[0]?.classes.webSearches, 2);
+    for (const [method, answer] of Object.entries(answers)) {
+      answering = answer;
+      const path = `/v1/models/test-1:${method}`;
+      const { usage } = await call(gateway, { model: "test-1", contents: [] }, path);
+      assert.equal(usage?.parts?.[0]?.classes.webSearches, 2 + 1, method);
+    }
   });
 
   it("is that of a stream if events answer a request without the field for it", async () => {
