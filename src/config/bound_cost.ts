@@ -10,6 +10,7 @@ import type {
   MediaKind,
   OutputClass,
   Tariff,
+  UsagePart,
 } from "../exchange/billing.ts";
 import {
   addUp,
@@ -115,8 +116,23 @@ export function findBoundCost(price: Price, bound: Bound, at: number): BoundCost
   return { amount, missing };
 }
 
+/**
+ * Returns the choices with which some usage costs most, for an answer that does not state those that
+ * its request leaves open.
+ */
+export function dearestChoices(
+  price: Price,
+  { classes, tariff }: UsagePart,
+  at: number,
+): Tariff["asked"] {
+  const costOf = (asked: Tariff["asked"]): bigint =>
+    budgetCostOf(price, { classes, tariff: { ...tariff, asked } }, at);
+  return possibleChoices(price, tariff)
+    .reduce((dearest, asked) => costOf(asked) > costOf(dearest) ? asked : dearest);
+}
+
 /** Lists the choices that a call can meet: the provider makes those that its request leaves open. */
-function possibleChoices(price: Price, { asked }: Bound): Tariff["asked"][] {
+function possibleChoices(price: Price, { asked }: Pick<Tariff, "asked">): Tariff["asked"][] {
   const made = Object.entries(asked ?? {}).filter(([, choice]) => choice !== "auto");
   const named = scaledOf(price).rows.flatMap(({ when }) => when.asked ? [when.asked] : []);
   return [asked, ...named.map((choices) => ({ ...choices, ...Object.fromEntries(made) }))];

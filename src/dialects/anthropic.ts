@@ -16,7 +16,7 @@ import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
 import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { createParsedTypes, type EventData, TypedEventScanner } from "./typed_events.ts";
-import { fieldOf } from "./usage_classes.ts";
+import { countIn, fieldOf } from "./usage_classes.ts";
 
 /**
  * The types that `readEvent` needs. Most events of other types are not parsed, except errors and
@@ -27,16 +27,22 @@ const TYPES = createParsedTypes("message_start", "message_delta", "message_stop"
 /** Watches one stream of a message. */
 class MessageScanner extends TypedEventScanner {
   #counts: MessageCounts = {};
+  /** True once all output is stated. The beginning of a message states its first tokens only. */
+  #isOutputStated = false;
 
   constructor() {
     super(TYPES);
   }
 
   protected override readEvent(type: unknown, event: EventData): boolean {
-    if (type === "message_stop") return true;
     if (type === "message_start") this.#add(event.message);
-    if (type === "message_delta") this.#add(event);
-    return false;
+    if (type === "message_delta") {
+      this.#isOutputStated ||= countIn(event.usage, "output_tokens") !== undefined;
+      this.#add(event);
+    }
+    if (type !== "message_stop") return false;
+    if (!this.#isOutputStated) this.#add({ usage: { output_tokens: 0 } });
+    return true;
   }
 
   /** Adds the usage of an event. A provider states running totals. */

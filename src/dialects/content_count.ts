@@ -339,7 +339,7 @@ function countIn(answer: unknown): number {
       // Arguments of a tool, which other interfaces have as text.
       if (name === "input") addText(JSON.stringify(value));
       else {for (const [key, each] of Object.entries(value)) {
-          visit(each, key, isOutput || OUTPUT_KEYS.has(key));
+          if (key !== "error") visit(each, key, isOutput || OUTPUT_KEYS.has(key));
         }}
     }
   };

@@ -208,7 +208,9 @@ export class JsonSkeleton {
 
   /** Decides whether the content of an object or array is kept. */
   #open(isObject: boolean): void {
-    const maxDepth = isObject ? MAX_OBJECT_DEPTH : this.#maxArrayDepth;
+    // The names in the objects of the deepest list are kept.
+    const maxObjectDepth = Math.max(MAX_OBJECT_DEPTH, this.#maxArrayDepth + 1);
+    const maxDepth = isObject ? maxObjectDepth : this.#maxArrayDepth;
     const isLeftOut = isObject && this.#longDepth !== 0 && this.#kept.length > MAX_LISTED;
     if (this.#depth > maxDepth || isLeftOut) this.#emptyDepth = this.#depth;
     const isLong = !isObject && this.#longDepth === 0 && this.#depth >= this.#minLongDepth;

@@ -92,7 +92,8 @@ class ChunkScanner extends EventScanner implements StreamScanner {
       const chunk = JSON.parse(json);
       if (chunk.error) this.hasError = true; // the same check as in the client libraries
       this.#tier = nameOf(chunk.service_tier) ?? this.#tier;
-      this.usage = readChatUsage(chunk, json, this.#tier) ?? this.usage;
+      const usage = readChatUsage(chunk, json, this.#tier);
+      if (usage?.total !== 0 || this.usage === undefined) this.usage = usage ?? this.usage;
       for (const { index, finish_reason: reason, delta } of chunk.choices ?? []) {
         const choice = Number(index ?? 0);
         const hadFinished = this.#choices.get(choice);

@@ -14,7 +14,7 @@ import type { Dialect } from "./dialect.ts";
 import { readTokens } from "./openai_usage.ts";
 import { readImageTool, readToolUnits } from "./response_tools.ts";
 import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
-import { fieldOf, isCount } from "./usage_classes.ts";
+import { countIn, fieldOf, isCount } from "./usage_classes.ts";
 import { createParsedTypes, type EventData, TypedEventScanner } from "./typed_events.ts";
 
 const QUOTE = 0x22;
@@ -28,6 +28,8 @@ const ENDS = ["response.completed", "response.incomplete", "response.failed"];
 const TYPES = createParsedTypes(...ENDS);
 
 const NAMES = ["input_tokens", "output_tokens"] as const;
+/** Names of the counts at some compatible providers. */
+const CHAT_NAMES = ["prompt_tokens", "completion_tokens"] as const;
 
 /** States of a response in the background whose usage is not final. */
 const UNFINISHED: ReadonlySet<unknown> = new Set(["queued", "in_progress"]);
@@ -43,7 +45,13 @@ export function readResponsesUsage(answer: unknown, json?: string): TokenUsage |
   if (usage === undefined || usage === null) return undefined;
   if (UNFINISHED.has(fieldOf(answer, "status"))) return undefined; // it can still grow
   const tier = fieldOf(answer, "service_tier");
-  const own = readTokens(usage, NAMES, { json, tier, units: readToolUnits(answer) });
+  const isOfChat = countIn(usage, "input_tokens") === undefined &&
+    countIn(usage, "prompt_tokens") !== undefined;
+  const own = readTokens(usage, isOfChat ? CHAT_NAMES : NAMES, {
+    json,
+    tier,
+    units: readToolUnits(answer),
+  });
   const tool = readImageTool(answer);
   return own === undefined || tool === undefined ? own : addTokens(own, tool);
 }

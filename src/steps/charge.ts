@@ -42,6 +42,8 @@ export interface CallEnd {
    * provider makes the output later, or for a refusal without a cost.
    */
   readonly countedOutput: number | undefined;
+  /** True if text was relayed, so that a statement of no output is wrong. */
+  readonly hasText: boolean;
 }
 
 /** Estimates of a call, and the setting for timeouts. Each is made only if it is needed. */
@@ -91,8 +93,8 @@ const FREE: Charge = { usage: undefined, isEstimated: false };
  * (*) A refusal whose input Azure bills counts as answered (row 5), see `billed_refusal.ts`.
  *
  * In rows 4, 7 and 8 the provider can continue the call, and bill it. For an incomplete answer, a
- * statement counts only if it covers at least half of the relayed output. Stated input is charged
- * as stated in every row. Input and output that were not stated are estimated, see
+ * statement counts only if it covers at least half of the relayed output. A statement of no output
+ * next to text does not count. Stated input is charged as stated in every row. Input and output that were not stated are estimated, see
  * {@link CallEstimates}.
  */
 export function decideCharge(end: CallEnd, estimates: CallEstimates): Charge {
@@ -103,7 +105,8 @@ export function decideCharge(end: CallEnd, estimates: CallEstimates): Charge {
   const isFreeTimeout = isLate && estimates.timeouts() === "nothing";
   const isFree = !end.isCalled || isRefused || isUnanswered || isFreeTimeout; // rows 1, 2, 7
   if (isFree) return FREE;
-  const isStated = stated !== undefined && (isWhole || coversRelayed(stated, countedOutput));
+  const isCredible = isWhole && (stated?.output !== 0 || !end.hasText);
+  const isStated = stated !== undefined && (isCredible || coversRelayed(stated, countedOutput));
   if (isStated) return { usage: stated, isEstimated: false }; // row 3
   const isOutputUnknown = countedOutput === undefined || status === ACCEPTED; // rows 4, 7, 8
   const isRelayed = !isOutputUnknown && (isWhole || end.isLive); // rows 5, 6

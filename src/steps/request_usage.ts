@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { dearestChoices } from "../config/bound_cost.ts";
 import type { Price } from "../config/prices.ts";
 import { scaledOf } from "../config/scaled_price.ts";
 import {
@@ -36,11 +37,13 @@ interface RequestUsage {
   readonly otherModel: string | undefined;
   /** Tier that the headers of the answer stated. */
   readonly servedTier?: string | undefined;
+  /** Time for dated prices of an estimate, milliseconds since 1970. */
+  readonly at?: number;
 }
 
 /** Facts of an answer. */
 interface AnswerFacts
-  extends Pick<RequestUsage, "isEstimated" | "isUnstated" | "isRefused" | "servedTier"> {
+  extends Pick<RequestUsage, "isEstimated" | "isUnstated" | "isRefused" | "servedTier" | "at"> {
   /** The model that the answer names. */
   readonly answeringModel?: string | undefined;
 }
@@ -185,12 +188,13 @@ function mediaOf({ tariff, isEstimated, isUnstated, isRefused }: RequestUsage): 
 function partsOfMedia(
   { input = 0, output = 0 }: TokenUsage,
   { unit, amount, tokenClasses }: Media,
-  { price }: RequestUsage,
+  { price, tariff: requested, at = 0 }: RequestUsage,
 ): readonly UsagePart[] {
   const isByUnits = price === undefined ||
     scaledOf(price).rows.some(({ rates }) => rates[unit] !== undefined);
-  if (isByUnits) return [{ classes: { [unit]: amount }, tariff: { context: 0 } }];
   const [inputClass, outputClass] = tokenClasses;
-  const classes = { [inputClass]: input, [outputClass]: output };
-  return [{ classes, tariff: { context: input } }];
+  const classes = isByUnits ? { [unit]: amount } : { [inputClass]: input, [outputClass]: output };
+  const tariff = { context: isByUnits ? 0 : input, asked: requested.asked };
+  const asked = price && dearestChoices(price, { classes, tariff }, at);
+  return [{ classes, tariff: { ...tariff, asked } }];
 }

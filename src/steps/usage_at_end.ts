@@ -5,7 +5,8 @@
  * @module
  */
 import type { TimeoutCharge } from "../config/provider_charges.ts";
-import { isPlausible } from "../exchange/billing.ts";
+import { MAX_KEPT_BYTES } from "../dialects/dialect.ts";
+import { isPlausible, type TokenUsage } from "../exchange/billing.ts";
 import type { Exchange, ExchangeEnd } from "../exchange/exchange.ts";
 import { isSuccess } from "../http/message.ts";
 import type { Accounting } from "./accounting.ts";
@@ -53,8 +54,8 @@ function completeUsage(
   const { estimator } = accounting;
   const isWhole = exchange.isAnswerComplete(outcome);
   const isRefused = answeredStatus !== undefined && !isSuccess(answeredStatus);
-  // An absurd statement must not use up a limit that others share.
-  const stated = facts.usage && isPlausible(facts.usage) ? facts.usage : undefined;
+  const hasText = hasCountedText(exchange);
+  const stated = facts.usage && isCredible(facts.usage, hasText) ? facts.usage : undefined;
   const { usage, isEstimated } = decideCharge({
     isCalled: facts.calledMs !== undefined,
     status: answeredStatus,
@@ -63,6 +64,7 @@ function completeUsage(
     isLive: facts.stream === true && !counted.isBackground,
     stated,
     countedOutput: outputTokens,
+    hasText,
   }, {
     timeouts: () => timeoutChargeOf(counted, exchange, accounting),
     reserved: () => counted.account?.reservedTokens ?? estimator.estimateExpected(counted),
@@ -74,11 +76,29 @@ function completeUsage(
     },
   });
   const isUnstated = isEstimated && stated?.input === undefined;
-  const known = { isEstimated, isUnstated, isRefused, answeringModel, servedTier };
+  const at = exchange.startedAt;
+  const known = { isEstimated, isUnstated, isRefused, answeringModel, servedTier, at };
   facts.usage = usage && addRequestFacts(usage, counted, known, accounting);
   if (isEstimated) facts.isEstimated = true;
   else if (usage !== undefined && isWhole) estimator.learn(counted, usage, outputTokens);
 }
+
+/**
+ * Returns whether an answer has text. Of a longer plain answer only the length is known. A provider
+ * that states a cost can leave out the tokens.
+ */
+function hasCountedText({ facts, outputTokens = 0, bytesOut }: Exchange): boolean {
+  const isOfText = facts.genAi === "chat" || facts.genAi === "text_completion";
+  const isRead = facts.stream === true || bytesOut <= MAX_KEPT_BYTES;
+  return isOfText && isRead && outputTokens > 0 && !Number(facts.usage?.statedCost ?? 0);
+}
+
+/**
+ * Returns whether usage can be right. An absurd statement must not use up a limit that others share,
+ * and a call with text is not free of tokens.
+ */
+const isCredible = (usage: TokenUsage, hasText: boolean): boolean =>
+  isPlausible(usage) && (usage.total > 0 || !hasText);
 
 /**
  * Returns the charge for a call whose answer did not begin in time. A caller that sets a shorter

@@ -87,9 +87,9 @@ export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchan
   const { dialect, headerUsage, contextEnds } = kind;
   const usage = dialect.readUsage(whole, exchange.facts.model, contextEnds) ?? headerUsage;
   if (usage !== undefined) exchange.facts.usage = usage;
-  else {
+  else exchange.laterId = dialect.readLaterId?.(whole);
+  if (usage === undefined || usage.output === 0) {
     exchange.outputTokens = dialect.countOutput(whole);
-    exchange.laterId = dialect.readLaterId?.(whole);
   }
 }
 

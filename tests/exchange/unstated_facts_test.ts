@@ -149,6 +149,96 @@ describe("the charge of a call", () => {
     assert.equal(await spent(gateway), byPrice + 250_000_000);
   });
 
+  const TEXT = "word ".repeat(200);
+  const ZEROS = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 };
+  const zeroMessage = { input_tokens: 0, output_tokens: 0 };
+  const textOf = (content: string) => ({
+    choices: [{ index: 0, message: { role: "assistant", content }, finish_reason: "stop" }],
+  });
+  const toAnswer = (type: Record<string, string>, body: string): Answering => (response) =>
+    void response.writeHead(200, type).end(body);
+  const DONE = "data: [DONE]\n\n";
+
+  const WITHOUT_TOKENS: Readonly<Record<string, [path: string, answering: Answering]>> = {
+    "a chat": [CHAT, toAnswer(JSON_TYPE, JSON.stringify({ ...textOf(TEXT), usage: ZEROS }))],
+    "the stream of a chat": [
+      CHAT,
+      toAnswer(EVENTS, chunk(TEXT, "stop") + toEvent({ choices: [], usage: ZEROS }) + DONE),
+    ],
+    "a message": [
+      "/v1/messages",
+      toAnswer(
+        JSON_TYPE,
+        JSON.stringify({ content: [{ type: "text", text: TEXT }], usage: zeroMessage }),
+      ),
+    ],
+  };
+  for (const [name, [path, answer]] of Object.entries(WITHOUT_TOKENS)) {
+    it(`is estimated if ${name} has text, but states no tokens`, async () => {
+      answering = answer;
+      const gateway = await start();
+      const fields = { ...ASKED, stream: name.includes("stream"), max_tokens: 5000 };
+      const record = await call(gateway, fields, path);
+      assert.equal(record.isEstimated, true);
+      const { input = 0, output = 0 } = record.usage ?? {};
+      assert.ok(input > 0 && output >= 200, `${input} and ${output} tokens`);
+      assert.equal(await spent(gateway), costOf(record, 1));
+    });
+  }
+
+  it("is nothing for an answer that states no tokens and has no text", async () => {
+    const gateway = await start();
+    for (const answer of [textOf(""), { error: { message: "The model is overloaded" } }]) {
+      answering = toAnswer(JSON_TYPE, JSON.stringify({ ...answer, usage: ZEROS }));
+      const { usage, isEstimated } = await call(gateway, { ...ASKED, stream: false });
+      assert.deepEqual([usage?.total, isEstimated], [0, undefined]);
+    }
+  });
+
+  it("is the stated cost of an answer that states no tokens", async () => {
+    const usage = { ...ZEROS, cost: 0.25 };
+    answering = toAnswer(JSON_TYPE, JSON.stringify({ ...textOf(TEXT), usage }));
+    const gateway = await start({ statesCost: true });
+    await call(gateway, { ...ASKED, stream: false });
+    assert.equal(await spent(gateway), 250_000_000);
+  });
+
+  it("keeps the stated input next to text without stated output", async () => {
+    const usage = { prompt_tokens: 1000, completion_tokens: 0, total_tokens: 1000 };
+    answering = toAnswer(JSON_TYPE, JSON.stringify({ ...textOf(TEXT), usage }));
+    const gateway = await start();
+    const record = await call(gateway, { ...ASKED, stream: false });
+    assert.equal(record.isEstimated, true);
+    assert.equal(record.usage?.input, 1000);
+    assert.ok((record.usage?.output ?? 0) >= 200, `${record.usage?.output} tokens of output`);
+  });
+
+  it("is the usage that a stream stated before a usage without tokens", async () => {
+    const usage = { prompt_tokens: 1000, completion_tokens: 50, total_tokens: 1050 };
+    const end = toEvent({ choices: [], usage }) + toEvent({ choices: [], usage: ZEROS }) + DONE;
+    answering = toAnswer(EVENTS, chunk(TEXT, "stop") + end);
+    const gateway = await start();
+    const record = await call(gateway, ASKED);
+    assert.deepEqual([record.usage?.total, record.isEstimated], [1050, undefined]);
+  });
+
+  it("has an estimated output if only the beginning of a message states its tokens", async () => {
+    const usage = { input_tokens: 1000, output_tokens: 1 };
+    const delta = { type: "text_delta", text: TEXT };
+    const events = [
+      { type: "message_start", message: { type: "message", usage } },
+      { type: "content_block_delta", index: 0, delta },
+      { type: "message_delta", delta: { stop_reason: "end_turn" }, usage: {} },
+      { type: "message_stop" },
+    ];
+    answering = toAnswer(EVENTS, events.map(toEvent).join(""));
+    const gateway = await start();
+    const record = await call(gateway, { ...ASKED, max_tokens: 5000 }, "/v1/messages");
+    assert.deepEqual([record.outcome, record.isEstimated], ["ok", true]);
+    assert.equal(record.usage?.input, 1000);
+    assert.ok((record.usage?.output ?? 0) >= 200, `${record.usage?.output} tokens of output`);
+  });
+
   it("counts all stated tokens under a limit of tokens, also if the total is too small", async () => {
     const usage = { prompt_tokens: 1000, completion_tokens: 50, total_tokens: 0 };
     answering = (response) =>
@@ -228,19 +318,31 @@ describe("the charge of a call", () => {
     assert.equal(await spent(gateway), 100 * 1_000_000);
   });
 
-  it("has the searches of an event that is longer than 64 kB", async () => {
+  it("has the searches of an answer that is longer than 64 kB, also those of maps", async () => {
     const parts = [{ text: "x".repeat(100_000) }];
-    const groundingMetadata = { webSearchQueries: ["one", "two"] };
+    const groundingChunks = [
+      { web: { uri: "https://example.com/", title: "A page" } },
+      { maps: { uri: "https://example.com/maps", title: "A place", placeId: "places/1" } },
+    ];
+    const groundingMetadata = { webSearchQueries: ["one", "two"], groundingChunks };
     const answer = {
       candidates: [{ content: { parts }, groundingMetadata, finishReason: "STOP" }],
       usageMetadata: { promptTokenCount: 10, candidatesTokenCount: 10, totalTokenCount: 20 },
       modelVersion: "gemini-3-pro",
     };
-    answering = (response) => response.writeHead(200, EVENTS).end(toEvent(answer));
+    const plain = JSON.stringify(answer);
+    const answers: Readonly<Record<string, Answering>> = {
+      "streamGenerateContent?alt=sse": toAnswer(EVENTS, toEvent(answer)),
+      streamGenerateContent: toAnswer(JSON_TYPE, `[${plain}]`),
+      generateContent: toAnswer(JSON_TYPE, plain),
+    };
     const gateway = await start();
-    const path = "/v1/models/test-1:streamGenerateContent?alt=sse";
-    const { usage } = await call(gateway, { model: "test-1", contents: [] }, path);
-    assert.equal(usage?.parts?.[0]?.classes.webSearches, 2);
+    for (const [method, answer] of Object.entries(answers)) {
+      answering = answer;
+      const path = `/v1/models/test-1:${method}`;
+      const { usage } = await call(gateway, { model: "test-1", contents: [] }, path);
+      assert.equal(usage?.parts?.[0]?.classes.webSearches, 2 + 1, method);
+    }
   });
 
   it("is that of a stream if events answer a request without the field for it", async () => {
@@ -256,6 +358,30 @@ describe("the charge of a call", () => {
     assert.equal(stream, true);
     assert.ok((usage?.output ?? NaN) < 100, `${usage?.output} tokens of output`);
   });
+
+  for (const stream of [false, true]) {
+    it(`is by input and output if a response states them as a chat does [stream: ${stream}]`, async () => {
+      const response = {
+        id: "resp_1",
+        status: "completed",
+        output: [],
+        usage: {
+          prompt_tokens: 1000,
+          completion_tokens: 100,
+          total_tokens: 1100,
+          prompt_tokens_details: { cached_tokens: 400 },
+        },
+      };
+      answering = stream
+        ? toAnswer(EVENTS, toEvent({ type: "response.completed", response }))
+        : toAnswer(JSON_TYPE, JSON.stringify(response));
+      const gateway = await start();
+      const fields = { model: "other-1", input: "Hi", stream };
+      const { usage } = await call(gateway, fields, "/v1/responses");
+      assert.deepEqual(usage, { total: 1100, input: 1000, output: 100, cached: 400 });
+      assert.equal(await spent(gateway), 2_000_000);
+    });
+  }
 
   it("has the searches of a response that repeats long tools", async () => {
     const output = [{ type: "file_search_call", status: "completed" }];

@@ -130,6 +130,28 @@ describe("the charge of a call", () => {
       assert.equal(await charged(gateway, "spend", 1000e9), 800_000_000);
     });
 
+    const QUALITIES: Readonly<Record<string, [fields: object, cost: number]>> = {
+      "the dearest quality, if it leaves that open": [{}, 1_700_000_000],
+      "the dearest quality, if its provider chooses": [{ quality: "auto" }, 1_700_000_000],
+      "the quality that it asked for": [{ quality: "low" }, 400_000_000],
+    };
+    for (const [name, [fields, cost]] of Object.entries(QUALITIES)) {
+      it(`costs pictures of ${name}`, async () => {
+        const rows = [
+          { rates: { images: 40 } },
+          { when: { asked: { quality: "high" } }, rates: { images: 170 } },
+          { when: { asked: { quality: "medium" } }, rates: { images: 90 } },
+        ];
+        const gateway = await start({ limits: { budget: "1000 USD/month" } }, {}, {
+          prices: { "test-*": { rows } },
+          currency: "USD",
+        });
+        const asked = { prompt: "A cat", n: 10, ...fields };
+        await leave(gateway, toCall(gateway, asked, "/v1/images/generations"));
+        assert.equal(await charged(gateway, "spend", 1000e9), cost);
+      });
+    }
+
     type Fields = Record<string, unknown>;
     const CONTEXTS: Readonly<
       Record<string, [provider: object, path: string, body: Fields, least: number, most: number]>
