@@ -57,8 +57,8 @@ export function formatWarning(
 export function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
   if (issue.type !== "union" || issue.issues === undefined) return [issue];
   const isList = Array.isArray(issue.input);
-  const inner = issue.issues.filter(({ path }) =>
-    path !== undefined && Number.isInteger(path[0].key) === isList
+  const inner = issue.issues.filter(({ type, path }) =>
+    path === undefined ? type === "partial_check" : Number.isInteger(path[0].key) === isList
   );
   if (inner.length === 0) return [issue];
   // A wrong name of the form, such as `store`, explains the mistakes in every other form.

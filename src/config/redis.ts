@@ -196,13 +196,8 @@ const COUNT_FORM = "expected a whole number above 0";
 type Mistake = readonly [path: readonly (string | number)[], message: string];
 
 /** Finds mistakes in combinations of settings. */
-function* findMistakes(config: RedisConfig): Generator<Mistake> {
-  const { url, cluster, sentinel, tls } = config;
-  const places = { url, cluster, sentinel };
-  const given = Object.entries(places).flatMap(([name, place]) =>
-    place === undefined ? [] : [name]
-  );
-  if (given.length !== 1) yield [[], "expected one of url, cluster and sentinel"];
+function* findMistakes(config: Omit<RedisConfig, "timeoutMs">): Generator<Mistake> {
+  const { url, cluster, tls } = config;
   const addresses = [url, ...cluster ?? []].filter((each) => each !== undefined)
     .map(readRedisUrl).filter((address) => typeof address === "object");
   for (const name of ["username", "password"] as const) {
@@ -269,7 +264,12 @@ const settings = v.pipe(
     )),
     timeout,
   }, URL_FORM),
-  v.transform(({ timeout, ...rest }): RedisConfig => ({ ...rest, timeoutMs: timeout })),
+  v.partialCheck(
+    [["url"], ["cluster"], ["sentinel"]],
+    ({ url, cluster, sentinel }) =>
+      [url, cluster, sentinel].filter((each) => each !== undefined).length === 1,
+    "expected one of url, cluster and sentinel",
+  ),
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
     for (const [keys, message] of findMistakes(dataset.value)) {
@@ -280,9 +280,10 @@ const settings = v.pipe(
         key,
         value: null,
       }));
-      addIssue({ message, ...(path.length > 0 && { path: path as never }) });
+      addIssue({ message, path: path as never });
     }
   }),
+  v.transform(({ timeout, ...rest }): RedisConfig => ({ ...rest, timeoutMs: timeout })),
 );
 
 /** @internal The schema of the connection to Redis. */

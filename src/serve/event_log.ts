@@ -49,9 +49,9 @@ export class EventLog {
   };
 
   /** Uses the settings of a configuration. */
-  use({ log, instance }: Pick<Source, "log" | "instance">): void {
-    this.#log = log;
-    this.#parts.instance.use(instance);
+  use(source: Source): void {
+    this.#log = source.log;
+    this.#parts.instance.use(source);
   }
 
   /** Prepares the settings of another configuration. */

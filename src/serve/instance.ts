@@ -6,6 +6,7 @@
 import { hostname } from "node:os";
 import { toGatewayName } from "../observe/fleet/fleet_report.ts";
 import { runtime } from "../runtime.ts";
+import type { Source } from "./prepare.ts";
 
 /**
  * Returns the name of this machine; `undefined` if Deno denies access. Deno does not prompt for it.
@@ -28,14 +29,21 @@ export class Instance {
   /** Host and first port. */
   #address = this.#host;
   #configured: string | undefined;
+  #hasPort = false;
   #urls: () => readonly string[] = () => [];
 
-  /** Uses the `instance` of a configuration. */
-  use(configured: string | undefined): void {
-    this.#configured = configured;
+  /** Uses the `instance` of a configuration, or else its first port, before that port is open. */
+  use({ instance, addresses }: Pick<Source, "instance" | "addresses">): void {
+    this.#configured = instance;
+    const port = addresses[0]?.port ?? 0;
+    this.#hasPort = port > 0;
+    if (this.#hasPort) this.#useAddress(`${this.#host}:${port}`);
   }
 
-  /** Reads the addresses for callers from now on. They are empty before the start and at the end. */
+  /**
+   * Reads the addresses for callers from now on, for a first port that the system chooses. They are
+   * empty before the start and at the end.
+   */
   follow(urls: () => readonly string[]): void {
     this.#urls = urls;
   }
@@ -44,10 +52,11 @@ export class Instance {
   get name(): string {
     if (this.#configured !== undefined) return this.#configured;
     const [url] = this.#urls();
-    if (url !== undefined) {
-      const { port } = new URL(url);
-      this.#address = toGatewayName(`${this.#host}:${port}`.slice(-100), this.id);
-    }
+    if (url !== undefined && !this.#hasPort) this.#useAddress(`${this.#host}:${new URL(url).port}`);
     return this.#address;
+  }
+
+  #useAddress(address: string): void {
+    this.#address = toGatewayName(address.slice(-100), this.id);
   }
 }

@@ -6,6 +6,7 @@ import { existsSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
+import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import {
   endPrograms,
@@ -117,6 +118,14 @@ describe("events of serve", () => {
     const { instance, listen } = await waitForEvent(program, "started");
     const [url = ""] = listen as string[];
     assert.match(instance, new RegExp(`^[\\w.@-]+:${new URL(url).port}$`));
+  });
+
+  it("events before the port is open have the same instance as later ones", async () => {
+    write({ listen: [{ port: await freePort() }], redis: `redis://127.0.0.1:${await freePort()}` });
+    const program = serve();
+    const { instance } = await waitForEvent(program, "started");
+    const [first] = program.events();
+    assert.deepEqual([first?.event, first?.instance], ["redis_failed", instance]);
   });
 
   it("a worker that cannot start while another one serves is an event with its reason", async () => {

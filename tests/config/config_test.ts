@@ -1055,6 +1055,15 @@ describe("the configuration", () => {
     }
   });
 
+  it("a Redis without a place is reported next to its other mistakes", () => {
+    const paths = (redis: Record<string, unknown>) =>
+      issuesOf(withRedis(redis)).map(({ path }) => path).sort();
+    assert.deepEqual(paths({ timeout: "9s" }), ["redis", "redis.timeout"]);
+    assert.deepEqual(paths({ tls: { cert: "c.pem" } }), ["redis", "redis.tls.key"]);
+    assert.deepEqual(paths({ url: REDIS, cluster: [REDIS], db: 1 }), ["redis", "redis.db"]);
+    assert.deepEqual(paths({ url: "localhost" }), ["redis.url"]);
+  });
+
   it("reports all mistakes at once", () => {
     const issues = issuesOf({
       providers: { a: {}, b: { upstream: 7 } },
