@@ -168,7 +168,7 @@ const entries = {
     about(
       OperationsSchema,
       "Groups of operations that callers can use. " +
-        "`default`: all groups that call models. `all`: every path below `/v1`",
+        "`default`: all groups that call models. `all`: every path below `/v1`. Left out: `default`",
     ),
     ["default"],
   ),

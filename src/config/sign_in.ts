@@ -106,7 +106,7 @@ export const SignInSchema: v.GenericSchema<SignInInput, SignInConfig> = v.pipe(
     token: v.optional(
       about(
         v.picklist(["id", "access"], 'expected "id" or "access"'),
-        "The token that signs operators in. Its `aud` has to be in `audience`",
+        "The token that signs operators in, `id` or `access`. Its `aud` has to be in `audience`",
       ),
       "id",
     ),
