@@ -182,7 +182,7 @@ const entries = {
   egress: v.optional(
     about(
       ProviderEgressSchema,
-      "How the gateway connects to this provider. Overrides the top-level `egress`. `off`: none applies",
+      "How the gateway connects to this provider. With `off`, the top-level `egress` does not apply",
     ),
   ),
   credential: v.optional(about(
