@@ -46,8 +46,8 @@ const SECTIONS: readonly (readonly [prefix: string, title: string, about?: strin
   [
     "providers.NAME.",
     "`providers.NAME`: at least one",
-    "`durable` records answers for callers that ask for it. `limits` has the form of `keys[].limits`. All\n" +
-    "keys together share it.",
+    "`durable` records answers for callers that ask for it. `limits` has the form of `keys[].limits`, and\n" +
+    "applies to all keys together. As a variable: `SALLYPORT_SHARED_LIMITS_A`.",
   ],
   [
     "providers.NAME.deadlines.",

@@ -182,7 +182,7 @@ export const AttributionSchema: v.GenericSchema<AttributionInput, AttributionCon
         ),
         DEFAULT_MAX_ROWS,
       ),
-      "The most rows with values of `usage` for one key in an hour or a day. Further values count as " +
+      "The most rows that `usage` adds for one key in an hour or a day. Further values count as " +
         "`(other)`",
     ),
     metrics: about(

@@ -318,7 +318,7 @@ const entries = {
         v.array(v.picklist(TOKEN_ALGORITHMS, algorithmForm)),
         v.nonEmpty("expected at least one"),
       ),
-      "Signature algorithms that are accepted",
+      "Signature algorithms that are accepted, such as `ES256`. Left out: all asymmetric ones",
     ),
     TOKEN_ALGORITHMS,
   ),

@@ -258,7 +258,7 @@ export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(
         strictObject({ digest, expires: time }, "expected an object with digest and expires"),
         v.transform(({ digest, expires }) => ({ digest, expiresAt: expires })),
       )),
-      "The secret before the last rotation: its digest, and its end",
+      "The secret before the last rotation: its `digest`, and `expires`, the end of its validity",
     ),
     revoked: about(v.optional(time), "When it was revoked"),
     created: about(v.optional(time), "When it was created"),

@@ -168,7 +168,7 @@ const entries = {
     about(
       OperationsSchema,
       "Groups of operations that callers can use. " +
-        "`default`: all groups that call models. `all`: every path below `/v1`",
+        "`default`: all groups that call models. `all`: every path below `/v1`. Left out: `default`",
     ),
     ["default"],
   ),
@@ -182,7 +182,7 @@ const entries = {
   egress: v.optional(
     about(
       ProviderEgressSchema,
-      "How the gateway connects to this provider. Overrides the top-level `egress`. `off`: none applies",
+      "How the gateway connects to this provider. With `off`, the top-level `egress` does not apply",
     ),
   ),
   credential: v.optional(about(

@@ -62,7 +62,7 @@ export const CHARGE_ENTRIES: {
   maxOutput: v.optional(about(
     tokenCount,
     "The most tokens that one answer can have. Limits never reserve more output for an answer. " +
-      "Under a strict limit it counts for callers that state no maximum",
+      "A strict limit requires it, and reserves it for calls that state no maximum. Left out: 262,144",
   )),
   maxInput: v.optional(about(
     tokenCount,

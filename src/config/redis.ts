@@ -259,8 +259,8 @@ const settings = v.pipe(
     ),
     gateways: v.optional(about(
       v.pipe(v.number(COUNT_FORM), v.integer(COUNT_FORM), v.minValue(1, COUNT_FORM)),
-      "Number of gateway processes that share limits. It is used only if a gateway starts while Redis " +
-        "is unavailable, and remembers no number. Left out: 10",
+      "Number of gateway processes that share limits, for a gateway that starts while Redis is " +
+        "unavailable and has not saved the number before. Left out: 10",
     )),
     timeout,
   }, URL_FORM),

@@ -100,13 +100,16 @@ export const SignInSchema: v.GenericSchema<SignInInput, SignInConfig> = v.pipe(
       "Address of the console as operators open it. Register it as the redirect URI",
     ),
     scopes: v.optional(
-      about(v.array(scope, scopesForm), "Scopes to ask for in addition to `openid`"),
+      about(
+        v.array(scope, scopesForm),
+        "Scopes to ask for in addition to `openid`. Left out: `profile` and `email`",
+      ),
       ["profile", "email"],
     ),
     token: v.optional(
       about(
         v.picklist(["id", "access"], 'expected "id" or "access"'),
-        "The token that signs operators in. Its `aud` has to be in `audience`",
+        "The token that signs operators in, `id` or `access`. Its `aud` has to be in `audience`",
       ),
       "id",
     ),

@@ -3,7 +3,6 @@
  *
  * @module
  */
-import { GatewayError } from "../errors/gateway_error.ts";
 import type { AnswerEnd, AnswerHead } from "./answer_log.ts";
 import type { OwnerKeys } from "./recording_keys.ts";
 import type { AnswerReader, AnswerSource } from "./recording_reader.ts";
@@ -25,6 +24,8 @@ export interface RecordedAnswer {
   readonly isCut: boolean;
   /** True if the answer was complete before. */
   readonly isComplete: boolean;
+  /** True if its gateway died. Its readers can have received more bytes than were stored. */
+  readonly isLost: boolean;
   /** Wall clock before which it does not expire. Milliseconds since 1970. */
   readonly expiresAt: number;
 }
@@ -52,13 +53,4 @@ export async function readEnd(
 ): Promise<AnswerEnd | undefined> {
   const part = source.peek(length) ?? await source.read(length, new AbortController().signal);
   return typeof part === "object" && "end" in part ? part.end : undefined;
-}
-
-/**
- * Returns the error for an offset that a recording does not have. @param isWhole True unless it is
- * broken
- */
-export function toOffsetError(isWhole: boolean): GatewayError {
-  // Readers of a gateway that died can have had more of the answer than the store.
-  return new GatewayError(isWhole ? "invalid_offset" : "exchange_lost");
 }

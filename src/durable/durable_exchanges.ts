@@ -8,13 +8,7 @@ import type { DurableConfig } from "../config/durable.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { type AnswerHead, readContent } from "./answer_log.ts";
-import {
-  type Attachment,
-  type AttachOptions,
-  readEnd,
-  type RecordedAnswer,
-  toOffsetError,
-} from "./attachment.ts";
+import { type Attachment, type AttachOptions, readEnd, type RecordedAnswer } from "./attachment.ts";
 import { closeLost, findClosed, type ToScanner } from "./lost_recording.ts";
 import { type GiveUpCause, Recording } from "./recording.ts";
 import { isSameTag, type OwnerKeys } from "./recording_keys.ts";
@@ -321,8 +315,7 @@ export class DurableExchanges {
     if (found.state === "expired" || here?.isGivenUp) return undefined;
     const length = here?.length ?? found.length;
     const offset = wanted === "now" ? length : wanted;
-    const growsElsewhere = here === undefined && found.state === "running";
-    if (!growsElsewhere && offset > length) throw toOffsetError(found.state !== "broken");
+    if (here !== undefined && offset > length) throw new GatewayError("invalid_offset");
     const reader = here?.attach(offset);
     try {
       const opened = await this.#open(found, keys, signal);
@@ -333,7 +326,9 @@ export class DurableExchanges {
       }
       const { clock } = this.#parts;
       const { answer, source } = opened;
-      if (answer.isEnded && offset > answer.length()) throw toOffsetError(answer.isComplete);
+      if (answer.isEnded && offset > answer.length()) {
+        throw new GatewayError(answer.isLost ? "exchange_lost" : "invalid_offset");
+      }
       return {
         ...answer,
         reader: reader ?? new AnswerReader({ source, offset, clock, writeStallMs }),
@@ -404,6 +399,7 @@ export class DurableExchanges {
       isEnded,
       isCut,
       isComplete: isStored || (end?.outcome === "ok" && !isCut),
+      isLost: end?.code === "exchange_lost",
       expiresAt: expiresAt ?? this.#parts.clock.now() + facts.keepMs,
     };
     return { answer, source };

@@ -334,6 +334,19 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.deepEqual(stated(head), { next: token(5), upToDate: null, closed: null });
   });
 
+  it("are refused beyond the end of a stopped stream as beyond the end of a complete one", async () => {
+    stage = await startDurableStage();
+    const { get, answer } = await stage.begin("text/event-stream", "data: {}\n\n");
+    assert.equal((await get("", {}, { method: "DELETE" })).status, 204);
+    const { length } = await answer.text();
+    await until(async () => (await get(`?offset=${length}`)).status === 200, "the end");
+    for (const query of [`?offset=${length + 1}`, `?offset=${token(length + 1)}`]) {
+      const refused = await get(query);
+      assert.equal(refused.status, 400, query);
+      assert.equal((await refused.json()).error.code, "invalid_offset");
+    }
+  });
+
   it("are refused if the query cannot be read", async () => {
     stage = await startDurableStage();
     const { get, upstream, answer } = await stage.begin("text/plain", "begin");
