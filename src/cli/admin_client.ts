@@ -145,12 +145,13 @@ export async function askGateway(
   request: Pick<AdminCallOptions, "method" | "content"> = {},
 ): Promise<string> {
   const options = { timeout: ANSWER_MS, ...request, ...(token !== undefined && { token }) };
-  const answer = await askAdminInParts(origin + path, options).catch(({ message }: Error) => {
+  const fail = ({ message }: Error): never => {
     throw new CommandLineError(`cannot ask the gateway at ${origin}: ${message}`);
-  });
+  };
+  const answer = await askAdminInParts(origin + path, options).catch(fail);
   if (answer === undefined) throw new CommandLineError(`no gateway runs at ${origin}`);
   if (answer.status !== 200) throw await readRefusal(answer, origin, tokenSource);
-  return await collect(answer.parts);
+  return await collect(answer.parts).catch(fail);
 }
 
 /** Joins the parts of a text. */

@@ -219,8 +219,10 @@ export async function createHttp2Server(options: Http2Options): Promise<OpenedSe
     if (!("stream" in request)) return onRequest(request, response as ServerResponse);
     answerHttp2(handler, request).catch(() => breakOff(request.stream));
   };
+  // Otherwise a field with white space around its value is left out, and with it a caller's own key.
+  const http2 = { settings, strictFieldWhitespaceValidation: false };
   const server = createSecureServer(
-    { ...limits, ...tls, settings, allowHTTP1: true },
+    { ...limits, ...tls, ...http2, allowHTTP1: true },
     onAnyRequest,
   );
   server.on("secureConnection", (socket) => {

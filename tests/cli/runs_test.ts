@@ -8,6 +8,7 @@ import { freePort } from "../support/free_port.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { answerPlain, chunk } from "../support/provider.ts";
 import { callInRun } from "../support/runs.ts";
+import { startTcpPeer } from "../support/tcp_peer.ts";
 
 describe("sallyport runs", () => {
   let running: Running;
@@ -74,6 +75,19 @@ describe("sallyport runs", () => {
     assert.match(await streamed.text(), /"code":"run_stopped"/);
     assert.equal((await call("nightly")).status, 410);
     await running.program.waitFor(/("audit":"stopRun".*"reason":"it repeats itself")/);
+  });
+
+  it("says that the gateway cannot be asked if its answer breaks off", async () => {
+    const head = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n";
+    for (const sent of ["", head, `${head}{"runs":`]) {
+      const peer = await startTcpPeer((socket) => socket.end(sent));
+      const { origin } = new URL(peer.url);
+      const { status, stdout, stderr } = await runCommand(["runs", "list", "--url", origin], {
+        env: { SALLYPORT_ADMIN_TOKEN: TOKEN },
+      }).finally(() => peer.close());
+      assert.deepEqual([status, stdout], [2, ""], sent);
+      assert.ok(stderr.includes(`cannot ask the gateway at ${origin}: `), stderr);
+    }
   });
 
   it("says what is wrong", async () => {

@@ -60,6 +60,14 @@ describe("a provider key that a Worker holds", () => {
     assert.ok(!worker.told().includes(HELD));
   });
 
+  it("is used if Authorization is empty: workerd does not show an empty one", async () => {
+    await start({ PROVIDER_KEY: HELD });
+    assert.equal(await codeOf(ALLOWED, { authorization: "" }), 200);
+    assert.equal(await codeOf(ALLOWED, { "x-api-key": "" }), "invalid_upstream_auth");
+    assert.equal(await codeOf(PLAIN, { authorization: "" }), "missing_upstream_key");
+    assert.deepEqual(sent(), [`Bearer ${HELD}`]);
+  });
+
   it("is reported once if its provider refuses it", async () => {
     await start({ PROVIDER_KEY: HELD });
     for (const each of [401, 401, 200, 401]) {

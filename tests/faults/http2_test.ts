@@ -72,6 +72,19 @@ describe("HTTP/2", () => {
     assert.equal(provider.calls[0]?.body.toString(), GOOD_BODY);
   });
 
+  it("loses no header with white space around its value, such as a caller's own key", async () => {
+    const { provider, under, session } = await start();
+    const good = ask(session, under, { "openai-beta": " x\t" });
+    const bad = ["Bearer sk-own ", " Bearer sk-own", " "].map((authorization) =>
+      ask(session, under, { authorization })
+    );
+    for (const { stream } of [good, ...bad]) stream.end(GOOD_BODY);
+    await until(() => [good, ...bad].every(isOver), "all are answered");
+    assert.equal(good.status(), 200);
+    assert.deepEqual(provider.calls.map(({ headers }) => headers["openai-beta"]), ["x"]);
+    for (const { received } of bad) assert.match(received(), /"code":"invalid_upstream_auth"/);
+  });
+
   it("answers 4 kB without waiting for the caller's acknowledgement", async () => {
     const { under, session } = await start((response) => answerLong(response));
     const measureMedian = async () => {
