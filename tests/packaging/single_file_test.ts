@@ -19,7 +19,7 @@ import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../sup
  * history. A dependency that is added by mistake would exceed the limit, because
  * even the smallest has 9 kB.
  */
-const MAX_BYTES = 1_416_000;
+const MAX_BYTES = 1_420_000;
 const EXPORTS = [
   "ConfigError",
   "ERRORS",
