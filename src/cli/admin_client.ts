@@ -151,7 +151,9 @@ export async function askGateway(
   const answer = await askAdminInParts(origin + path, options).catch(fail);
   if (answer === undefined) throw new CommandLineError(`no gateway runs at ${origin}`);
   if (answer.status !== 200) throw await readRefusal(answer, origin, tokenSource);
-  return await collect(answer.parts).catch(fail);
+  const text = await collect(answer.parts).catch(fail);
+  if (!text.startsWith("{")) return fail(new Error("another server answers there"));
+  return text;
 }
 
 /** Joins the parts of a text. */

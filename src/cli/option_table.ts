@@ -127,7 +127,8 @@ export const OPTIONS = {
   "mode": {
     type: "string",
     value: "observe|strict",
-    text: "observe: count, but refuse nothing. strict: also refuse calls that could exceed a limit",
+    text:
+      "observe: count, but refuse no call at a limit. strict: also refuse calls that could exceed one",
   },
   "durable": {
     type: "string",

@@ -77,9 +77,9 @@ describe("sallyport runs", () => {
     await running.program.waitFor(/("audit":"stopRun".*"reason":"it repeats itself")/);
   });
 
-  it("says that the gateway cannot be asked if its answer breaks off", async () => {
+  it("says that the gateway cannot be asked if its answer breaks off, or is a page", async () => {
     const head = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n";
-    for (const sent of ["", head, `${head}{"runs":`]) {
+    for (const sent of ["", head, `${head}{"runs":`, head + "<html>".padEnd(100)]) {
       const peer = await startTcpPeer((socket) => socket.end(sent));
       const { origin } = new URL(peer.url);
       const { status, stdout, stderr } = await runCommand(["runs", "list", "--url", origin], {

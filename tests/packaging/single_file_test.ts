@@ -11,7 +11,7 @@ import { freePort } from "../support/free_port.ts";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
 
 /**
- * About 1,402 kB: 190 are the Redis client, which runs only if Redis is configured; 180 the admin
+ * About 1,416 kB: 190 are the Redis client, which runs only if Redis is configured; 180 the admin
  * API and the console's page (packed; a third of it is uPlot, the charts); 145 the command line; 80
  * durable exchanges and their recordings; 80 listeners, reloads, workers and the fleet; 90 keys and
  * identity tokens (17 of them `jose`, 20 `oauth4webapi`); 75 the configuration; 70 the interfaces of
