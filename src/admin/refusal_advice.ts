@@ -111,7 +111,11 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   rate_limit_exceeded: LIMIT,
   concurrency_limit_exceeded: LIMIT,
   budget_exceeded: LIMIT,
-  request_exceeds_limit: "ask for less output (max_tokens), shorten the input, or raise the limit",
+  operation_not_metered: ({ provider }) =>
+    `give the operation a price for each call: providers.${provider}.callPrices`,
+  request_exceeds_limit:
+    "ask for less output (max_tokens), shorten the input, put all of it into the body, " +
+    'raise the limit, or give it "mode": "enforce"',
   body_too_large: "raise limits.body, or send less",
   origin_not_allowed: "add the page's origin to cors.origins",
   upstream_loop: "the upstream leads back to this gateway: correct providers.NAME.upstream",

@@ -285,6 +285,25 @@ describe("sallyport explain", () => {
     assert.equal(provider.calls.length, 0);
   });
 
+  it("shows how an operator serves a call that a limit cannot count", async () => {
+    const limits = { tokens: "5k/h", mode: "strict" };
+    const keys = [{ id: "me", key: KEY, providers: ["a"], limits }];
+    await configure({ keys }, { operations: ["all"], maxOutput: 100 });
+    const content = [{ type: "image_url", image_url: { url: "https://a.example/b.png" } }];
+    const body = JSON.stringify({
+      model: "test-1",
+      max_tokens: 10,
+      messages: [{ role: "user", content }],
+    });
+    const { refusal: unbounded } = await explain(write({ body }));
+    assert.equal(unbounded.code, "request_exceeds_limit");
+    assert.match(unbounded.fix, /into the body, .*"mode": "enforce"$/);
+    const batch = write({ first: "POST /v1/batches HTTP/1.1", body: '{"input_file_id":"file-1"}' });
+    const { refusal: uncounted } = await explain(batch);
+    assert.equal(uncounted.code, "operation_not_metered");
+    assert.match(uncounted.fix, /providers\.a\.callPrices$/);
+  });
+
   const LIMITS = { requests: "2/h", tokens: "5k/h" };
   const limited = {
     keys: [{ id: "me", key: KEY, team: "search", limits: LIMITS }],
