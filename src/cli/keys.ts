@@ -28,7 +28,11 @@ import type { LimitSet, WrittenLimits } from "../config/limit_set.ts";
 import { parseDuration } from "../config/units.ts";
 import type { Config } from "../config/config.ts";
 import type { Assembly } from "../serve/compose.ts";
-import { describeKeyLimits, describeTeamLimits } from "../serve/stored_mistakes.ts";
+import {
+  describeKeyLimits,
+  describeMissingTeams,
+  describeTeamLimits,
+} from "../serve/stored_mistakes.ts";
 import { CommandLineError, report } from "./command.ts";
 import { LIMIT_OPTIONS, specOf } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
@@ -280,9 +284,11 @@ async function printImport(
   await noteImport("team", ofTeams, changes, by);
   const ofKeys = await importKeys(keys, records, how);
   await noteImport("key", ofKeys, changes, by);
+  const imported = Array.from(records.values());
   const misfits = [
     ...Array.from(teams).flatMap(([name, policy]) => describeTeamLimits(name, policy, config)),
-    ...describeKeyLimits(Array.from(records.values()), config),
+    ...describeMissingTeams(imported, directory.byName),
+    ...describeKeyLimits(imported, config),
   ];
   for (const line of misfits) report(`warning: ${line}`);
   if (options.json) return printJson(teams.size === 0 ? ofKeys : { ...ofKeys, teams: ofTeams });

@@ -96,6 +96,17 @@ describe("sallyport keys export and import", () => {
     assert.equal((await to.keys("import", file)).stderr, "");
   });
 
+  it("names keys whose team is neither in the import nor here", async () => {
+    await teams(from, "create", "ads");
+    await from.create("--team", "ads", "--name", "bidder");
+    const isOfKeys = (line: string) => !line.startsWith('{"createdTeam"');
+    const file = await exportTo(from);
+    writeFileSync(file, readFileSync(file, "utf8").split("\n").filter(isOfKeys).join("\n"));
+    const { status, stderr } = await to.keys("import", file);
+    assert.equal(status, 0);
+    assert.match(stderr, /warning: 1 key is refused, because the team ads is not .*: bidder\. /);
+  });
+
   it("refuses teams that are damaged, twice there, or in the configuration", async () => {
     const line = '{"createdTeam":"ads","settings":{"limits":{}}}';
     const file = join(to.path, "teams.jsonl");
