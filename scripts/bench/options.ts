@@ -94,6 +94,7 @@ export function readOptions(): Options {
   const { quick, own, portkey, runtime, what, streams, rate, file, against, starts } = values;
   const { rounds, seconds, ...rest } = quick ? FAST : FULL;
   const runtimes = selectRuntimes(runtime?.split(",").map((name) => name.trim()));
+  if (values.dry && against !== undefined) fail("--dry estimates no comparison by --against");
   if (runtimes.length === 0) fail("--runtime takes bun, deno or node");
   const curve = readCurve(streams, rate);
   return {
