@@ -21,12 +21,12 @@ export async function until(
 ): Promise<void> {
   const start = performance.now();
   // A check can hang, such as a call that is never answered.
-  const { promise: hung, reject } = Promise.withResolvers<never>();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const hung = new Promise<never>((_, reject) => {
+    const fail = () => reject(new Error(`the check did not end: ${what}`));
+    timer = setTimeout(fail, ms + MOST_CHECK_MS);
+  });
   hung.catch(() => {});
-  const timer = setTimeout(
-    () => reject(new Error(`the check did not end: ${what}`)),
-    ms + MOST_CHECK_MS,
-  );
   try {
     while (!(await Promise.race([condition(), hung]))) {
       const waited = performance.now() - start;
