@@ -46,8 +46,9 @@ const SECTIONS: readonly (readonly [prefix: string, title: string, about?: strin
   [
     "providers.NAME.",
     "`providers.NAME`: at least one",
-    "`durable` records answers for callers that ask for it. `limits` has the form of `keys[].limits`, and\n" +
-    "applies to all keys together. As a variable: `SALLYPORT_SHARED_LIMITS_A`.",
+    "`durable` records answers for callers that ask for it. As a variable: `SALLYPORT_DURABLE_A`, such as\n" +
+    "`on` or `keep=1h,retries=true`. `limits` has the form of `keys[].limits`, and applies to all keys\n" +
+    "together. As a variable: `SALLYPORT_SHARED_LIMITS_A`.",
   ],
   [
     "providers.NAME.deadlines.",

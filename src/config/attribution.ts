@@ -170,7 +170,7 @@ export const AttributionSchema: v.GenericSchema<AttributionInput, AttributionCon
     ),
     usage: about(
       dimensions,
-      "Which of `user`, `session`, `agent`, `client` and `project` usage is also counted by",
+      "Usage is also counted by these: some of `user`, `session`, `agent`, `client` and `project`",
     ),
     maxRows: about(
       v.optional(
@@ -187,7 +187,7 @@ export const AttributionSchema: v.GenericSchema<AttributionInput, AttributionCon
     ),
     metrics: about(
       dimensions,
-      "Which of the same five are labels of metrics, with at most 100 values each",
+      "Labels of metrics: some of the same five, with at most 100 values each",
     ),
   }, "expected an object"),
   v.forward(v.check((input) => haveSources(input, input.usage), withoutSource), ["usage"]),

@@ -69,7 +69,7 @@ export const CorsSchema: v.GenericSchema<CorsInput, CorsConfig> = v.pipe(
     ),
     maxAge: about(
       v.optional(anyDuration, "10m"),
-      "How long browsers can remember that calls are allowed. Browsers have their own, shorter limits",
+      "How long browsers can remember that calls are allowed. Browsers can ask again earlier",
     ),
   }, "expected an object with origins"),
   v.transform(({ origins, maxAge }) => ({ origins, maxAgeMs: maxAge })),

@@ -219,7 +219,7 @@ function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
         default: v.optional(
           about(
             texts,
-            "Value if the claim is missing. Without a default the token is then refused, except for `name`",
+            "Value if the claim is missing. Left out: such a token is refused, unless the claim is for `name`",
           ),
         ),
         value: v.optional(about(texts, "A constant instead of a claim")),

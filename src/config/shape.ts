@@ -56,13 +56,14 @@ export const SHAPE_SETTINGS: Readonly<Record<ShapeName, ShapeSettings>> = {
 };
 
 const names = Object.keys(SHAPE_SETTINGS) as readonly ShapeName[];
+const others = names.filter((name) => name !== "v1").map((name) => `\`${name}\``);
 
 /** @internal The setting. */
 export const ShapeSchema: v.GenericSchema<ShapeName | undefined, ShapeName> = v.optional(
   about(
     v.picklist(names, `expected ${names.map((name) => `"${name}"`).join(", ")}`),
     "The interface whose paths callers use. `v1`: the paths of OpenAI and Anthropic, below `/v1`. " +
-      "Any other: the whole paths of that interface's own clients, which are appended to `upstream`",
+      `${others.join(", ")}: the paths of that interface, which are appended whole to \`upstream\``,
   ),
   "v1",
 );
