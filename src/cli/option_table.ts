@@ -206,7 +206,7 @@ export const OPTIONS = {
   "outcome": {
     type: "string",
     value: "ok|errors|refused|cancelled",
-    text: "only exchanges with this outcome",
+    text: "only exchanges with these outcomes; errors and refused are groups",
   },
   "status": {
     type: "string",

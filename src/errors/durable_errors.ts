@@ -38,8 +38,7 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
   exchange_not_found: {
     ...INVALID,
     status: 404,
-    message:
-      "Cannot find this exchange: check its address, and send the same two keys as for its call",
+    message: "Cannot find this exchange: check its address, and send the same keys as for its call",
   },
   exchange_expired: {
     ...INVALID,
