@@ -94,8 +94,8 @@ const FREE: Charge = { usage: undefined, isEstimated: false };
  *
  * In rows 4, 7 and 8 the provider can continue the call, and bill it. For an incomplete answer, a
  * statement counts only if it covers at least half of the relayed output. A statement of no output
- * next to text does not count. Stated input is charged as stated in every row. Input and output that were not stated are estimated, see
- * {@link CallEstimates}.
+ * next to text does not count. Stated input is charged as stated in every row. Input and output that
+ * were not stated are estimated, see {@link CallEstimates}.
  */
 export function decideCharge(end: CallEnd, estimates: CallEstimates): Charge {
   const { status, stated, countedOutput, isWhole } = end;
