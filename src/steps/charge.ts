@@ -105,8 +105,8 @@ export function decideCharge(end: CallEnd, estimates: CallEstimates): Charge {
   const isFreeTimeout = isLate && estimates.timeouts() === "nothing";
   const isFree = !end.isCalled || isRefused || isUnanswered || isFreeTimeout; // rows 1, 2, 7
   if (isFree) return FREE;
-  const isCredible = isWhole && (stated?.output !== 0 || !end.hasText);
-  const isStated = stated !== undefined && (isCredible || coversRelayed(stated, countedOutput));
+  const isTrusted = isWhole && (stated?.output !== 0 || !end.hasText);
+  const isStated = stated !== undefined && (isTrusted || coversRelayed(stated, countedOutput));
   if (isStated) return { usage: stated, isEstimated: false }; // row 3
   const isOutputUnknown = countedOutput === undefined || status === ACCEPTED; // rows 4, 7, 8
   const isRelayed = !isOutputUnknown && (isWhole || end.isLive); // rows 5, 6
